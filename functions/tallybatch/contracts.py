@@ -1,0 +1,151 @@
+"""What passes between the states of the workflow: ids, small numbers and S3 keys, never records."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Contract(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ObjectCreated(Contract):
+    """`detail` of an EventBridge "Object Created" event from S3. The key is raw there, never URL-encoded."""
+
+    class Bucket(Contract):
+        name: str
+
+    class Object(Contract):
+        key: str
+        size: int = 0
+        etag: str = ""
+        version_id: str = Field(default="", alias="version-id")
+
+    bucket: Bucket
+    object: Object
+
+
+class S3Event(Contract):
+    detail: ObjectCreated
+    time: str = ""
+
+
+class BackfillRequest(Contract):
+    """Input of `discover_backfill`: which objects become jobs. `prefix` may hold `{yyyy}`, `{mm}`, `{dd}`."""
+
+    tenant: str
+    spec: str
+    prefix: str
+    source_bucket: str = ""
+    """"": the pipeline's own bucket."""
+    dataset_version: str = "{yyyy}-{mm}-{dd}"
+    max_objects: int = Field(default=100, ge=1, le=10_000)
+    """Ceiling of jobs started by one run."""
+    days_back: int = Field(default=0, ge=0, le=366)
+    """How many days before the run's date the placeholders cover, too."""
+    time: str = ""
+    """ISO 8601 moment of the run; "" is now."""
+
+
+class BackfillReply(Contract):
+    started: list[str]
+    """Inbox keys."""
+    seen: int
+    """Objects that an earlier run has taken."""
+    over_ceiling: int
+    """Objects left for the next run."""
+    prefixes: list[str]
+
+
+class JobInput(Contract):
+    """Input of the state machine."""
+
+    tenant: str
+    job_key: str
+    bucket: str
+    attempt: int = 1
+
+
+class AttemptPlan(Contract):
+    """Output of PlanAttempt and input of ShardMap."""
+
+    tenant: str
+    job_key: str
+    bucket: str
+    attempt: int
+    items_key: str
+    """A JSON array of `ShardItem`."""
+    shard_count: int
+    max_parallel: int
+
+
+class ShardItem(Contract):
+    """One child of ShardMap."""
+
+    tenant: str
+    job_key: str
+    attempt: int
+    shard_id: str
+    shard_sha256: str
+    record_count: int
+
+
+class SubmitReply(Contract):
+    """`unknown`: nobody knows yet whether create worked; `quota`: refused for now; both come back after `wait_s`.
+    `empty`: every record is answered or in flight elsewhere. `refused`: the provider will not take it."""
+
+    status: Literal["submitted", "unknown", "quota", "empty", "refused"]
+    wait_s: int = 0
+    provider_job_id: str = ""
+
+
+class PollReply(Contract):
+    """`resubmit`: the provider's job ended before it ran for lack of quota; submit again after `wait_s`."""
+
+    status: Literal["running", "terminal", "resubmit"]
+    wait_s: int = 0
+    state: str = ""
+
+
+class ReconcileReply(Contract):
+    """Output of ReconcileJob. `wait_s` and `next_attempt` matter for `retry`; the publish fields for `closed`."""
+
+    tenant: str
+    job_key: str
+    bucket: str
+    attempt: int
+    verdict: Literal["closed", "retry", "partial"]
+    next_attempt: int = 0
+    wait_s: int = 0
+    items_key: str = ""
+    """A JSON array of `PublishItem`."""
+    max_parallel: int = 1
+
+
+class PublishItem(Contract):
+    """One child of PublishMap: a shard of the manifest and the outcome objects in which its records appear."""
+
+    tenant: str
+    job_key: str
+    attempt: int
+    shard_id: str
+    outcomes: list[str]
+
+
+class SealReply(Contract):
+    tenant: str
+    job_key: str
+    state: str
+    certificate: str = ""
+    results_uri: str = ""
+
+
+class FailInput(Contract):
+    tenant: str
+    job_key: str
+    bucket: str = ""
+    attempt: int = 1
+    error: dict[str, Any] = {}
+    """`Error` and `Cause` as Step Functions hands them to a Catch."""

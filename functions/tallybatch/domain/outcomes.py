@@ -1,0 +1,105 @@
+"""What happened to one record in one attempt, and the classes that decide what follows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class OutcomeClass(StrEnum):
+    SUCCEEDED = "succeeded"
+    REUSED = "reused"
+    """Accepted earlier under the same record_key: counted, and paid for nobody twice."""
+    PERMANENT = "permanent"
+    REFUSED = "refused"
+    """The model or a filter declined to answer."""
+    RETRYABLE = "retryable"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    TRUNCATED = "truncated"
+    UNQUALIFIED = "unqualified"
+    """An answer that fails syntax, schema, a rule or a gate."""
+    MISSING = "missing"
+    """Expected, and in no channel of the provider's results."""
+    CONFLICT = "conflict"
+    """Answered more than once, with different content."""
+    WAITING = "waiting"
+    """Another job has this record in flight; its outcome decides. Uses up no attempt."""
+
+
+ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens as billed. `input` includes `cached_input`; `output` includes `reasoning`."""
+
+    input: int = 0
+    cached_input: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.cached_input + other.cached_input,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+        )
+
+
+class RawRef(msgspec.Struct, frozen=True):
+    """Where the received bytes of a line are: object, byte offset, byte length without the newline, SHA-256."""
+
+    uri: str
+    offset: int
+    length: int
+    sha256: str
+
+
+class RecordResult(msgspec.Struct, frozen=True):
+    """One line of a provider's results, read into one shape for all providers.
+
+    `outcome` is SUCCEEDED, TRUNCATED, REFUSED, PERMANENT, RETRYABLE, EXPIRED or CANCELLED. `answer` is the model's text
+    (for embeddings: the JSON of the vectors); it is set for TRUNCATED too when there is any. `code` is the provider's
+    own error code or finish reason, kept as it came.
+    """
+
+    record_id: str
+    outcome: OutcomeClass
+    answer: str | None = None
+    code: str = ""
+    message: str = ""
+    finish_reason: str = ""
+    model_version: str = ""
+    request_id: str = ""
+    usage: Usage = Usage()
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of outcomes.jsonl.zst: the audit row of a (record, attempt).
+
+    `shard_id` is the manifest's shard (the parent, for a retry). `tries` counts how often this record was handed to a
+    provider, this time included. `output` is the accepted answer: parsed JSON where the spec has a schema, else text.
+    """
+
+    record_id: str
+    record_key: str
+    business_key: str
+    shard_id: str
+    attempt: int
+    tries: int
+    outcome: OutcomeClass
+    code: str = ""
+    reason: str = ""
+    output: msgspec.Raw = msgspec.Raw()
+    notes: tuple[str, ...] = ()
+    provider: str = ""
+    provider_job_id: str = ""
+    provider_request_id: str = ""
+    model_version: str = ""
+    finish_reason: str = ""
+    usage: Usage = Usage()
+    raw: RawRef | None = None
+    reused_from: str = ""
+    """URI of the outcome object that holds the reused answer."""

@@ -1,0 +1,134 @@
+"""The ledger's rows. Each is immutable; a change is a new value written by compare-and-set on `version`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tallybatch.domain.lifecycle import JobState, SubmissionState
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One manifest being executed. Times are Unix seconds; counts are records."""
+
+    job_key: str
+    tenant: str
+    spec: str
+    dataset_version: str
+    state: JobState
+    created_at: float
+    updated_at: float
+    version: int = 1
+    run: int = 1
+    attempt: int = 1
+    source_uri: str = ""
+    provider: str = ""
+    model_resolved: str = ""
+    expected: int = 0
+    shard_count: int = 0
+    deadline_at: float = 0
+    execution_name: str = ""
+    counts: dict[str, int] = {}
+    """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
+    reason: str = ""
+    certificate: str = ""
+    results_uri: str = ""
+    report: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One look at a provider's list that did not find the marker."""
+
+    at: float
+    jobs_seen: int
+    pages: int
+    complete: bool
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One (shard, attempt) handed to a provider; section 5 of the design is the table of its moves."""
+
+    job_key: str
+    tenant: str
+    attempt: int
+    shard_id: str
+    shard_sha256: str
+    state: SubmissionState
+    provider: str
+    submission_key: str
+    updated_at: float
+    version: int = 1
+    generation: int = 1
+    owner: str = ""
+    """Nonce of the invocation that may call create. Never expires by clock."""
+    claimed_at: float = 0
+    create_by: float = 0
+    """The owner does not send create after this moment (Unix seconds)."""
+    input_sha256: str = ""
+    input_records: int = 0
+    reused_records: int = 0
+    waiting_records: int = 0
+    file_id: str = ""
+    provider_job_id: str = ""
+    provider_state: str = ""
+    unknown_since: float = 0
+    evidence: tuple[Evidence, ...] = ()
+    ghosts: tuple[str, ...] = ()
+    """Provider jobs of this submission other than the bound one."""
+    earlier_jobs: tuple[str, ...] = ()
+    """Provider jobs of earlier generations that ended without running (quota refusals)."""
+    not_before: float = 0
+    """After a quota refusal: no create before this moment."""
+    quota_refusals: int = 0
+    submitted_at: float = 0
+    terminal_at: float = 0
+    progress: dict[str, int] = {}
+    """The provider's own counts while it runs: total, completed, failed."""
+    channels: dict[str, str] = {}
+    """Raw objects by channel name (S3 keys)."""
+    outcomes_key: str = ""
+    counts: dict[str, int] = {}
+    """Records by outcome class, after reconciliation."""
+    tokens: dict[str, int] = {}
+    anomalies: dict[str, int] = {}
+    """unknown, duplicate_same, conflict, success_and_error, unparsable, model_drift, counts_disagree."""
+
+
+class RecordClaim(msgspec.Struct, frozen=True):
+    """A wish to spend money on one record."""
+
+    record_key: str
+    job_key: str
+    attempt: int
+
+
+class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an accepted answer is: a zstd frame inside an outcome object, and the row within it."""
+
+    record_key: str
+    job_key: str
+    attempt: int
+    uri: str
+    offset: int
+    length: int
+    sha256: str
+    """Of the outcome line."""
+
+
+class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One slot for an accepted answer. `owner` is the job_key that may spend on it; `answer` is set once accepted."""
+
+    record_key: str
+    owner: str
+    attempt: int
+    answer: AcceptedAnswer | None = None
+
+
+Row = Job | Submission
+
+
+def to_builtins(row: msgspec.Struct) -> dict[str, Any]:
+    """The row as plain dicts, lists, strings and numbers."""
+    built: dict[str, Any] = msgspec.to_builtins(row)
+    return built

@@ -1,0 +1,1 @@
+"""Logger, metrics, and the one decorator that every handler wears."""

@@ -1,0 +1,238 @@
+"""What the steps need from the outside world. Adapters implement these; tests run one contract suite on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, BinaryIO, Protocol
+
+from tallybatch.domain.outcomes import RecordResult
+from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """A stored object. `sha256` is of its bytes as we wrote it, "" when it was not written by us; sizes in bytes."""
+
+    key: str
+    size: int
+    etag: str
+    sha256: str = ""
+    version_id: str = ""
+    last_modified: float = 0
+
+
+class Objects(Protocol):
+    """One bucket. Keys are raw, never URL-encoded. A missing object raises `NotFound`."""
+
+    @property
+    def bucket(self) -> str: ...
+
+    def uri(self, key: str) -> str:
+        """`s3://bucket/key`."""
+
+    def head(self, key: str, *, version_id: str = "") -> ObjectInfo | None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes: ...
+
+    def open(self, key: str, *, version_id: str = "", etag: str = "") -> AbstractContextManager[BinaryIO]:
+        """A stream over the whole object that survives a read that breaks in the middle (it resumes by range).
+        With `etag`, an object that has changed since raises `NotFound`."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """In key order; `sha256` is not filled."""
+
+    def put_once(
+        self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
+    ) -> ObjectInfo:
+        """Write if absent. The same bytes again are a success, other bytes raise `Conflict`. A `BinaryIO` body is read
+        from its start and must be seekable; large ones go in parts. `retention` is a tag such as `raw=90d`."""
+
+    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
+        """Write, replacing."""
+
+    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str) -> bool:
+        """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""
+
+    def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
+        """Server-side copy into this bucket."""
+
+
+class ClaimOutcome(StrEnum):
+    MINE = "mine"
+    ACCEPTED = "accepted"
+    """Somebody's answer is already accepted: reuse it."""
+    FOREIGN = "foreign"
+    """Another job has the record in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimResult:
+    claim: RecordClaim
+    outcome: ClaimOutcome
+    row: RecordRow | None = None
+    """The stored row for ACCEPTED and FOREIGN."""
+
+
+class Ledger(Protocol):
+    """The single table. Every write is conditional; a write whose reply was lost is recognised by its own nonce."""
+
+    def job(self, job_key: str) -> Job | None: ...
+
+    def jobs(self, *, tenant: str = "", since: float = 0) -> Iterator[Job]:
+        """Newest first."""
+
+    def jobs_with_prefix(self, prefix: str, limit: int = 2) -> Sequence[Job]:
+        """Jobs whose key begins with `prefix`."""
+
+    def put_job(self, job: Job, *, expected_version: int | None) -> Job | None:
+        """Compare-and-set: None as `expected_version` means "if absent". Writes `job` with its `version` set to
+        expected + 1 (1 when absent) and returns the stored row, or returns None when the condition failed."""
+
+    def submission(self, job_key: str, attempt: int, shard_id: str) -> Submission | None: ...
+
+    def submissions(self, job_key: str, attempt: int | None = None) -> Sequence[Submission]:
+        """Ordered by (attempt, shard_id)."""
+
+    def put_submission(self, submission: Submission, *, expected_version: int | None) -> Submission | None:
+        """Compare-and-set, as `put_job`."""
+
+    def claim_records(self, claims: Sequence[RecordClaim]) -> Sequence[ClaimResult]:
+        """One result per claim, in order. A record in flight for the same job is MINE. In batches of 25; unprocessed
+        statements are repeated until none is left."""
+
+    def take_over_records(self, claims: Sequence[RecordClaim], *, from_job: str) -> Sequence[ClaimResult]:
+        """Claim records whose owner `from_job` has ended without accepting them."""
+
+    def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
+        """Accept once: True if this answer is the stored one (also when a former call stored it), False if the record
+        belongs to another job or holds another answer."""
+
+    def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
+        """Rows that exist, by record_key; any number of keys."""
+
+    def pin(self, kind: str, key: str, value: str) -> str:
+        """Create if absent; returns the value that is stored now (ours, or the earlier one)."""
+
+
+class ProviderState(StrEnum):
+    SUBMITTED = "submitted"
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINALIZING = "finalizing"
+    CANCELLING = "cancelling"
+    UNKNOWN = "unknown"
+    """A word we do not know: not terminal, reported."""
+    DONE = "done"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    GONE = "gone"
+    """The provider answers that there is no such job: terminal, every row missing."""
+
+
+TERMINAL_STATES = frozenset(
+    {ProviderState.DONE, ProviderState.CANCELLED, ProviderState.EXPIRED, ProviderState.FAILED, ProviderState.GONE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """A reason at job level, e.g. from asynchronous validation. `line` is 1-based, 0 if none."""
+
+    code: str
+    message: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderJob:
+    """A provider's job in one shape. `channels` maps a channel name (output, error) to what `download` takes."""
+
+    id: str
+    state: ProviderState
+    raw_state: str
+    marker: str
+    raw: bytes
+    """The provider's own JSON, for the audit."""
+    created_at: float = 0
+    channels: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """total, completed, failed: the provider's word; files win."""
+    errors: tuple[JobError, ...] = ()
+    quota_refused: bool = False
+    """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a look through the provider's job list found. `complete` is False if the walk was cut short."""
+
+    jobs: tuple[ProviderJob, ...]
+    jobs_seen: int
+    pages: int
+    complete: bool
+
+
+class ProviderFormat(Protocol):
+    """The pure half of a provider: its request and result lines. Loads no SDK."""
+
+    @property
+    def name(self) -> str: ...
+
+    def request_line(self, record_id: str, *, system: str, user: str) -> bytes:
+        """One line of the input file, without the newline, for a prompt that has been rendered."""
+
+    def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
+        """One line of the input file for a native request whose own id is replaced by record_id."""
+
+    def parse(self, line: bytes) -> RecordResult:
+        """Read one line of a result file. Raises `ValueError` for a line that holds no record."""
+
+
+class ProviderApi(Protocol):
+    """The other half: HTTP calls. All but `create` may be repeated freely."""
+
+    @property
+    def name(self) -> str: ...
+
+    def upload(self, filename: str, body: BinaryIO) -> str:
+        """Returns the provider's file id."""
+
+    def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
+        """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
+        all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not."""
+
+    def find(self, submission_key: str, *, since: float) -> Search:
+        """All jobs that carry the marker, among those created after `since` (Unix seconds)."""
+
+    def get(self, provider_job_id: str) -> ProviderJob:
+        """State GONE if the provider knows no such job; raises `ProviderUnavailable` when it cannot tell."""
+
+    def cancel(self, provider_job_id: str) -> ProviderJob: ...
+
+    def download(self, channel: str) -> Iterator[bytes]:
+        """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
+
+
+class Secrets(Protocol):
+    def get(self, name: str) -> str: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds."""
+
+
+class Events(Protocol):
+    def publish(self, kind: str, detail: Mapping[str, Any]) -> None:
+        """Put an event on the bus: `kind` is e.g. `JobCompleted`; ids, counts and URIs only."""
+
+
+class Executions(Protocol):
+    def start(self, name: str, payload: Mapping[str, Any]) -> bool:
+        """Start the job's state machine. False if an execution of that name exists already."""

@@ -1,0 +1,115 @@
+"""What each function is told by its environment: one frozen model per function, nothing else reads `os.environ`.
+
+The stack derives a function's environment from the same model (`environment()`), so the two cannot drift.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+PREFIX = "TALLYBATCH_"
+
+
+class Settings(BaseModel):
+    """Base: each field `x` is the variable `TALLYBATCH_X`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    function: ClassVar[str] = ""
+    """The function's name: file name, CDK id and metric dimension (PascalCase)."""
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None) -> Self:
+        source = os.environ if environ is None else environ
+        known = {name: source[PREFIX + name.upper()] for name in cls.model_fields if PREFIX + name.upper() in source}
+        return cls.model_validate(known)
+
+    def environment(self) -> dict[str, str]:
+        return {PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
+
+
+class StoreSettings(Settings):
+    bucket: str
+    table: str
+
+
+class BuildManifest(StoreSettings):
+    function: ClassVar[str] = "BuildManifest"
+    event_bus: str
+    state_machine_arn: str
+
+
+class DiscoverBackfill(StoreSettings):
+    function: ClassVar[str] = "DiscoverBackfill"
+
+
+class PlanAttempt(StoreSettings):
+    function: ClassVar[str] = "PlanAttempt"
+    event_bus: str
+
+
+class ProviderSettings(StoreSettings):
+    openai_secret: str
+    """Name or ARN of the secret that holds the OpenAI API key."""
+
+
+class SubmitShard(ProviderSettings):
+    function: ClassVar[str] = "SubmitShard"
+    settle_window_s: float = 900
+    """How long an unknown create is looked for in the provider's list before its absence counts as proven, counted
+    from the last moment at which the lost call could have been sent."""
+    create_within_s: float = 60
+    """An owner that has not sent create this long after its claim gives up the right to."""
+    unknown_wait_s: float = 30
+    """Pause between two looks for a lost create."""
+
+
+class PollShard(ProviderSettings):
+    function: ClassVar[str] = "PollShard"
+    max_wait_s: float = 600
+    """Longest pause between two polls."""
+
+
+class CollectShard(ProviderSettings):
+    function: ClassVar[str] = "CollectShard"
+
+
+class ReconcileShard(StoreSettings):
+    function: ClassVar[str] = "ReconcileShard"
+
+
+class ReconcileJob(StoreSettings):
+    function: ClassVar[str] = "ReconcileJob"
+
+
+class PublishShard(StoreSettings):
+    function: ClassVar[str] = "PublishShard"
+
+
+class SealJob(StoreSettings):
+    function: ClassVar[str] = "SealJob"
+    event_bus: str
+
+
+class FailJob(StoreSettings):
+    function: ClassVar[str] = "FailJob"
+    event_bus: str
+
+
+FUNCTIONS: tuple[type[StoreSettings], ...] = (
+    BuildManifest,
+    DiscoverBackfill,
+    PlanAttempt,
+    SubmitShard,
+    PollShard,
+    CollectShard,
+    ReconcileShard,
+    ReconcileJob,
+    PublishShard,
+    SealJob,
+    FailJob,
+)
