@@ -39,11 +39,6 @@ def settings_digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(_encode_sorted(value)).hexdigest()
 
 
-def source_digest(values: list[Any]) -> str:
-    """The default source_version: SHA-256 over the values of the used fields, in the order the spec names them."""
-    return hashlib.sha256(_encode_sorted(values)).hexdigest()
-
-
 def input_manifest_hash(shard_hashes: Iterable[str]) -> str:
     """Over the sorted shard hashes, so that shards prepared in any order give the same value."""
     return digest(*sorted(shard_hashes))

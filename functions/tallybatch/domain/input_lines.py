@@ -1,0 +1,191 @@
+"""Read and check one line of an input file: the first half of the record loop, so it is written for speed.
+
+A line is refused with a code and a reason; nothing here raises for bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+MAX_LINE_BYTES = 1_048_576
+MAX_KEY_LENGTH = 512
+"""Longest business key, in characters."""
+
+_decode = msgspec.json.Decoder().decode
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+class LineRefused(Exception):
+    """Why a line cannot be used."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def decode_object(line: bytes) -> dict[str, Any]:
+    """The JSON object on a line, with every fault that a lenient parser would hide refused.
+
+    Integers of any size come through unchanged. Raises `LineRefused`.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise LineRefused("line_too_long", f"the line is longer than {MAX_LINE_BYTES:,} bytes")
+    try:
+        value = _decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        _refuse_undecodable(line, error)
+    if type(value) is not dict:
+        raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(value)}")
+    # Each key and each string takes two quotes. A flat object whose quotes are just those of the keys and strings
+    # that arrived cannot hold a key twice; anything else (nested, escaped quotes) is looked at slowly.
+    if line.count(b'"') != 2 * (len(value) + list(map(type, value.values())).count(str)):
+        _check_keys_slowly(line)
+    return value
+
+
+def read_key(value: Any) -> str:
+    """The business key as text: a non-empty string, or an integer written in decimal. Raises `LineRefused`."""
+    if type(value) is str:
+        if not value:
+            raise LineRefused("key_shape", "the key is empty")
+        if len(value) > MAX_KEY_LENGTH:
+            raise LineRefused("key_shape", f"the key has {len(value)} characters; at most {MAX_KEY_LENGTH} are allowed")
+        if not value.isprintable() and _CONTROL.search(value):
+            raise LineRefused("key_shape", "the key holds a control character")
+        return value
+    if type(value) is int:
+        return str(value)
+    raise LineRefused("key_shape", f"the key must be a string or an integer, this is {_kind(value)}")
+
+
+def pointer_reader(path: str) -> list[str]:
+    """Steps of a field name or a JSON pointer (RFC 6901)."""
+    if not path.startswith("/"):
+        return [path]
+    return [step.replace("~1", "/").replace("~0", "~") for step in path[1:].split("/")]
+
+
+def resolve(value: Any, steps: list[str], path: str) -> Any:
+    """The value at a pointer. Raises `LineRefused` where it is absent."""
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise LineRefused("missing_field", f"field {path!r} is missing")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _refuse_undecodable(line: bytes, error: Exception) -> NoReturn:
+    """Find the true reason; msgspec's own message is the last resort."""
+    if not line.strip():
+        raise LineRefused("blank_line", "the line is blank") from None
+    if line.startswith(b"\xef\xbb\xbf"):
+        reason = "the line begins with a byte order mark; save as UTF-8 without one"
+        raise LineRefused("byte_order_mark", reason) from None
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        raise LineRefused("invalid_utf8", f"byte {wrong.start + 1} is not valid UTF-8") from None
+    if isinstance(error, RecursionError):
+        raise LineRefused("too_deep", "the JSON is nested too deeply") from None
+    try:
+        json.loads(line, parse_constant=_refuse_constant)
+    except LineRefused:
+        raise
+    except RecursionError:
+        raise LineRefused("too_deep", "the JSON is nested too deeply") from None
+    except ValueError as wrong:
+        raise LineRefused("invalid_json", f"not valid JSON: {wrong}") from None
+    if _SURROGATE.search(line):
+        raise LineRefused("lone_surrogate", "a \\u escape is half of a surrogate pair") from None
+    raise LineRefused("invalid_json", f"not valid JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise LineRefused("not_a_number", f"{name} is not JSON; use null or a number")
+
+
+def _check_keys_slowly(line: bytes) -> None:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            names = [name for name, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise LineRefused("duplicate_json_key", f"the object holds the key {twice!r} twice")
+        return found
+
+    json.loads(line, object_pairs_hook=pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateKey:
+    key: str
+    first_line: int
+    line: int
+
+
+class KeyIndex:
+    """Finds business keys that occur more than once, in memory that does not grow with the file.
+
+    Keys go to 64 partitions on disk; each is checked alone at the end.
+    """
+
+    _PARTITIONS = 64
+    _FLUSH_RECORDS = 32_768
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._buffers: list[list[tuple[str, int]]] = [[] for _ in range(self._PARTITIONS)]
+        self._held = 0
+        self._spilled = False
+
+    def add(self, key: str, line: int) -> None:
+        self._buffers[hash(key) & 63].append((key, line))
+        self._held += 1
+        if self._held >= self._FLUSH_RECORDS:
+            self._spill()
+
+    def _spill(self) -> None:
+        encode = msgspec.msgpack.encode
+        for number, buffer in enumerate(self._buffers):
+            if buffer:
+                body = encode(buffer)
+                with (self._folder / f"keys-{number}").open("ab") as file:
+                    file.write(len(body).to_bytes(4, "big") + body)
+                buffer.clear()
+        self._held = 0
+        self._spilled = True
+
+    def duplicates(self) -> Iterator[DuplicateKey]:
+        """Every occurrence after the first, with both line numbers; order is not defined."""
+        for number, buffer in enumerate(self._buffers):
+            seen: dict[str, int] = {}
+            for key, line in self._partition(number, buffer):
+                first = seen.setdefault(key, line)
+                if first != line:
+                    yield DuplicateKey(key, first, line)
+
+    def _partition(self, number: int, buffer: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        path = self._folder / f"keys-{number}"
+        if self._spilled and path.exists():
+            with path.open("rb") as file:
+                while head := file.read(4):
+                    body = file.read(int.from_bytes(head, "big"))
+                    yield from cast("list[tuple[str, int]]", msgspec.msgpack.decode(body))
+        yield from buffer

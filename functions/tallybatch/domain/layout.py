@@ -1,0 +1,159 @@
+"""Where things are in the bucket: every S3 key is made here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tallybatch.domain.errors import BadInput, Problem
+
+INBOX = "inbox/"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Tenants and specs: safe in a key, a metric and a shell."""
+UNPLACED = "_unplaced"
+"""Tenant under which a file is filed whose key names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxKey:
+    """`inbox/<tenant>/<spec>/<dataset_version>/<name>.jsonl[.gz]`, taken apart."""
+
+    key: str
+    tenant: str
+    spec: str
+    dataset_version: str
+    name: str
+
+    @property
+    def gzipped(self) -> bool:
+        return self.name.endswith(".gz")
+
+
+def parse_inbox_key(key: str) -> InboxKey:
+    """Raises `BadInput` for a key that names no tenant, spec, dataset version and .jsonl file."""
+    parts = key.removeprefix(INBOX).split("/")
+    problems = []
+    if not key.startswith(INBOX) or len(parts) != 4:
+        shape = f"{INBOX}<tenant>/<spec>/<dataset_version>/<name>.jsonl[.gz]"
+        problems.append(Problem(f"the key must have the form {shape}", key="key", code="wrong_prefix_depth"))
+    else:
+        for what, part in zip(("tenant", "spec"), parts[:2], strict=True):
+            if not NAME.fullmatch(part):
+                problems.append(Problem(f"{what} {part!r} must match {NAME.pattern}", key=what, code="bad_name"))
+        if not parts[2] or len(parts[2]) > 128 or not parts[2].isprintable() or parts[2] in (".", ".."):
+            reason = "the dataset version must have 1 to 128 printable characters"
+            problems.append(Problem(reason, key="dataset_version", code="bad_name"))
+        if not parts[3].endswith((".jsonl", ".jsonl.gz")):
+            problems.append(Problem("the name must end in .jsonl or .jsonl.gz", key="name", code="wrong_suffix"))
+    if problems:
+        raise BadInput("the file is in the wrong place", problems, where=key, do="move it and drop it again")
+    return InboxKey(key, *parts)
+
+
+def tenant_of(key: str) -> str:
+    """The tenant of an inbox key if it names one that is usable, for filing what cannot be parsed."""
+    parts = key.removeprefix(INBOX).split("/")
+    return parts[0] if len(parts) > 1 and NAME.fullmatch(parts[0]) else UNPLACED
+
+
+def spec_key(tenant: str, spec: str) -> str:
+    return f"specs/{tenant}/{spec}.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """Keys of one job's objects."""
+
+    tenant: str
+    job_key: str
+
+    @property
+    def prefix(self) -> str:
+        return f"jobs/{self.tenant}/{self.job_key}/"
+
+    @property
+    def manifest(self) -> str:
+        return self.prefix + "manifest.json"
+
+    @property
+    def spec(self) -> str:
+        """The spec as it was when the job began, byte for byte."""
+        return self.prefix + "spec.yaml"
+
+    @property
+    def certificate(self) -> str:
+        return self.prefix + "certificate.json"
+
+    @property
+    def report_json(self) -> str:
+        return self.prefix + "report.json"
+
+    @property
+    def report_html(self) -> str:
+        return self.prefix + "report.html"
+
+    def shard(self, sha256: str) -> str:
+        return f"{self.prefix}shards/{sha256}.jsonl.zst"
+
+    def attempt(self, attempt: int) -> str:
+        return f"{self.prefix}attempts/{attempt}/"
+
+    def items(self, attempt: int) -> str:
+        """The shards of an attempt, as ShardMap reads them."""
+        return self.attempt(attempt) + "shards.json"
+
+    def open_records(self, attempt: int) -> str:
+        """What reconciliation left to do after an attempt; PlanAttempt builds the next one from it."""
+        return self.attempt(attempt) + "open.jsonl.zst"
+
+    def closure(self, attempt: int) -> str:
+        return self.attempt(attempt) + "closure.json"
+
+    def publish_items(self, attempt: int) -> str:
+        return self.attempt(attempt) + "publish.json"
+
+    def published(self, attempt: int, shard_id: str) -> str:
+        """Which part holds a shard's accepted rows."""
+        return f"{self.attempt(attempt)}published/{shard_id}.json"
+
+    def submission(self, attempt: int, submission_key: str) -> str:
+        return f"{self.attempt(attempt)}{submission_key}/"
+
+    def claims(self, attempt: int, submission_key: str) -> str:
+        """Records of the shard that are not sent, and why: answered already, or in flight for another job."""
+        return self.submission(attempt, submission_key) + "claims.jsonl.zst"
+
+    def request(self, attempt: int, submission_key: str) -> str:
+        return self.submission(attempt, submission_key) + "request.jsonl"
+
+    def raw(self, attempt: int, submission_key: str, channel: str) -> str:
+        return f"{self.submission(attempt, submission_key)}raw/{channel}"
+
+    def outcomes(self, attempt: int, submission_key: str) -> str:
+        return self.submission(attempt, submission_key) + "outcomes.jsonl.zst"
+
+    def bad_lines(self) -> str:
+        return f"quarantine/{self.tenant}/{self.job_key}/bad_lines.jsonl"
+
+    def unknown_ids(self, submission_key: str) -> str:
+        return f"quarantine/{self.tenant}/{self.job_key}/unknown-{submission_key}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultKeys:
+    """Keys of one dataset version's published results."""
+
+    tenant: str
+    spec: str
+    dataset_version: str
+
+    @property
+    def prefix(self) -> str:
+        return f"results/{self.tenant}/{self.spec}/{self.dataset_version}/"
+
+    @property
+    def current(self) -> str:
+        return self.prefix + "current.json"
+
+    def part(self, sha256: str, *, gzipped: bool) -> str:
+        return f"{self.prefix}parts/{sha256}.jsonl" + (".gz" if gzipped else "")

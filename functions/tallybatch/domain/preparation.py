@@ -1,0 +1,155 @@
+"""Prepare and validate: one streaming pass from input lines to shard files, in constant memory.
+
+Every line is checked before anything is spent. Refused lines go to a file of their own, one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tallybatch.domain.errors import Problem
+from tallybatch.domain.input_lines import KeyIndex, LineRefused
+from tallybatch.domain.records import Prepared
+from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
+
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SHOWN_PROBLEMS = 100
+
+
+class Reader(Protocol):
+    def read(self, line: bytes) -> Prepared: ...
+
+
+class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of bad_lines.jsonl. `line` is 1-based, 0 for the file as a whole. `raw` is the line itself, set when
+    only the line is quarantined and the rest of the file goes on (`raw_base64` if it is not UTF-8)."""
+
+    line: int
+    code: str
+    reason: str
+    first_line: int = 0
+    """For a duplicate business key: where it occurred first."""
+    key: str = ""
+    raw: str = ""
+    raw_base64: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Result of the pass. `problems` holds the first hundred bad lines; `bad_lines` is the file with all of them."""
+
+    shards: list[ShardFile]
+    lines: int
+    records: int
+    bad_count: int
+    bad_by_code: dict[str, int]
+    problems: tuple[Problem, ...]
+    bad_lines: Path
+    bad_line_numbers: frozenset[int]
+    """Filled only when asked for (quarantine of single lines)."""
+
+
+class _BadLines:
+    def __init__(self, path: Path, keep_raw: bool) -> None:
+        self.path = path
+        self.count = 0
+        self.by_code: dict[str, int] = {}
+        self.shown: list[Problem] = []
+        self.numbers: set[int] = set()
+        self._keep_raw = keep_raw
+        self._file = path.open("wb")
+
+    def add(self, bad: BadLine, raw: bytes = b"") -> None:
+        if self._keep_raw:
+            self.numbers.add(bad.line)
+            try:
+                bad = msgspec.structs.replace(bad, raw=raw.decode())
+            except UnicodeDecodeError:
+                bad = msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
+        self._file.write(msgspec.json.encode(bad) + b"\n")
+        self.count += 1
+        self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
+        if len(self.shown) < _SHOWN_PROBLEMS:
+            self.shown.append(Problem(bad.reason, bad.line, code=bad.code))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def prepare(
+    lines: Iterable[bytes],
+    *,
+    reader: Reader,
+    limits: ShardLimits,
+    folder: Path,
+    skip: Collection[int] = frozenset(),
+    keep_raw: bool = False,
+) -> Preparation:
+    """Read all lines; write shard files and bad_lines.jsonl into `folder`.
+
+    `lines` may raise `BadInput` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
+    `skip` are line numbers to leave out: the second pass of a file whose bad lines are quarantined one by one.
+    """
+    bad = _BadLines(folder / "bad_lines.jsonl", keep_raw)
+    keys = KeyIndex(folder)
+    writer = ShardWriter(folder, limits)
+    read, add_record, add_key = reader.read, writer.add, keys.add
+    number = records = 0
+    try:
+        for number, line in enumerate(lines, 1):
+            if number == 1 and (whole := _wrong_format(line)):
+                bad.add(BadLine(0, *whole))
+                break
+            if skip and number in skip:
+                continue
+            try:
+                prepared = read(line)
+                size = prepared.request_bytes
+                if size > limits.max_bytes:
+                    raise LineRefused(
+                        "record_too_large", f"its request has {size:,} bytes; a shard may have {limits.max_bytes:,}"
+                    )
+            except LineRefused as refused:
+                bad.add(BadLine(number, refused.code, refused.reason), line)
+                continue
+            add_key(prepared.business_key, number)
+            add_record(prepared.line, size)
+            records += 1
+    except BrokenFile as broken:
+        bad.add(BadLine(number + 1, broken.code, broken.reason))
+    for twice in sorted(keys.duplicates(), key=lambda found: found.line):
+        reason = f"the business key {twice.key!r} occurs twice: first on line {twice.first_line}"
+        bad.add(BadLine(twice.line, "duplicate_key", reason, twice.first_line, twice.key))
+    if not records and not bad.count:
+        bad.add(BadLine(0, "empty_file", "the file holds no record"))
+    bad.close()
+    return Preparation(
+        writer.close(), number, records, bad.count, bad.by_code, tuple(bad.shown), bad.path, frozenset(bad.numbers)
+    )
+
+
+class BrokenFile(Exception):
+    """The byte stream of the input itself is damaged."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def _wrong_format(first: bytes) -> tuple[str, str] | None:
+    if first.startswith(_UTF16_MARKS) or (len(first) > 3 and first[1:2] == b"\0"):
+        return "utf16", "the file is UTF-16; save it as UTF-8"
+    if first.startswith(b"\x1f\x8b"):
+        return "gzip_name", "the file is gzip; its name must end in .jsonl.gz"
+    if first.lstrip().startswith(b"["):
+        return "json_array", "the file is a JSON array; write one JSON object per line instead"
+    return None
+
+

@@ -1,0 +1,74 @@
+"""The tally of one shard: what came back for each record that was handed over. Joined by record_id, never by position."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
+
+
+class Tallied:
+    """What the channels said of one record."""
+
+    __slots__ = ("conflict", "notes", "raw", "result")
+
+    def __init__(self, result: RecordResult, raw: RawRef) -> None:
+        self.result = result
+        self.raw = raw
+        self.conflict = False
+        self.notes: tuple[str, ...] = ()
+
+
+class ShardTally:
+    """Collects result lines in any order. Unknown ids and repeated ids are counted, never dropped silently."""
+
+    def __init__(self, expected: Iterable[str]) -> None:
+        self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
+        self.anomalies: Counter[str] = Counter()
+        self.usage = Usage()
+        """Over every line, failures and duplicates included: what the provider bills."""
+
+    def add(self, result: RecordResult, raw: RawRef) -> bool:
+        """False if the id was not expected here."""
+        usage = result.usage
+        if usage.input or usage.output:
+            self.usage += usage
+        try:
+            known = self._by_id[result.record_id]
+        except KeyError:
+            self.anomalies["unknown"] += 1
+            return False
+        if known is None:
+            self._by_id[result.record_id] = Tallied(result, raw)
+        else:
+            self._add_again(known, result, raw)
+        return True
+
+    def _add_again(self, known: Tallied, result: RecordResult, raw: RawRef) -> None:
+        was, now = _answered(known.result), _answered(result)
+        if was and now:
+            if known.result.answer == result.answer:
+                self._note(known, "duplicate_same")
+            else:
+                known.conflict = True
+                self._note(known, "conflict")
+        elif was or now:
+            if now:
+                known.result, known.raw = result, raw
+            self._note(known, "success_and_error")
+        else:
+            self._note(known, "duplicate_same")
+
+    def _note(self, known: Tallied, anomaly: str) -> None:
+        self.anomalies[anomaly] += 1
+        if anomaly not in known.notes:
+            known.notes += (anomaly,)
+
+    def __iter__(self) -> Iterator[tuple[str, Tallied | None]]:
+        """Every expected id, in the order given, with what came back for it."""
+        return iter(self._by_id.items())
+
+
+def _answered(result: RecordResult) -> bool:
+    return result.outcome is OutcomeClass.SUCCEEDED
