@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 from tallybatch.domain.outcomes import RecordResult
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
+from tallybatch.domain.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,16 @@ class ProviderFormat(Protocol):
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
         """One line of the input file for a native request whose own id is replaced by record_id."""
 
+    def native_problem(self, line: Mapping[str, Any]) -> str:
+        """What is wrong with a line of a native batch file, "" if nothing is."""
+
     def parse(self, line: bytes) -> RecordResult:
         """Read one line of a result file. Raises `ValueError` for a line that holds no record."""
+
+
+class Formats(Protocol):
+    def __call__(self, spec: Spec) -> ProviderFormat:
+        """The format of a spec's provider."""
 
 
 class ProviderApi(Protocol):

@@ -1,4 +1,4 @@
-"""Closure of a job: E = S ∪ F, disjoint, nothing missing, unknown or double, over all attempts.
+"""Closure of a job: expected = succeeded + failed, disjoint, nothing missing, unknown or double, over all attempts.
 
 Works shard by shard of the manifest on streams that are in the same order, so that memory does not grow with the job.
 """
@@ -45,6 +45,7 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     provider: str = ""
     provider_jobs: tuple[str, ...] = ()
     records: int = 0
+    refusal: str = ""
     outcomes: str = ""
     """S3 key of the outcome object, "" for a lost shard."""
     counts: dict[str, int] = {}
@@ -55,7 +56,8 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Closure(msgspec.Struct, frozen=True, kw_only=True):
-    """The sets after an attempt. `failed` counts terminal failures by class; `open` records have a next attempt."""
+    """The sets after an attempt. `failed` counts terminal failures by class; `open` records have a next attempt, or
+    wait for another job (`waiting`) or for their own submission (`unsettled`)."""
 
     job_key: str
     attempt: int
@@ -66,10 +68,15 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, int]
     open: int
     waiting: int
+    unsettled: int
     missing: int
     unknown: int
     duplicate: int
     overdue: bool
+    open_key: str
+    """S3 key of the open records, one JSON line each."""
+    publish_key: str
+    """S3 key of what PublishMap would publish."""
     submissions: tuple[SubmissionEntry, ...]
 
     @property
@@ -95,6 +102,7 @@ class Sets:
     failed: Counter[str] = field(default_factory=Counter)
     open: int = 0
     waiting: int = 0
+    unsettled: int = 0
     unknown: int = 0
     duplicate: int = 0
 
@@ -103,12 +111,15 @@ class Sets:
         return self.expected - self.succeeded - sum(self.failed.values()) - self.open
 
 
-class AttemptRows:
-    """The outcome lines of one attempt, taken shard by shard. `files` are (S3 key, lines) in the attempt's order."""
+decode_row = msgspec.json.Decoder(Row).decode
 
-    def __init__(self, files: Iterable[tuple[str, Iterator[bytes]]]) -> None:
-        decode = msgspec.json.Decoder(Row).decode
-        self._rows = ((key, decode(line)) for key, lines in files for line in lines)
+
+class AttemptRows:
+    """One attempt's rows, taken shard by shard of the manifest. `rows` are (S3 key of the outcome object or "", row)
+    in the attempt's order: one for every record that was in the attempt."""
+
+    def __init__(self, rows: Iterable[tuple[str, Row]]) -> None:
+        self._rows = iter(rows)
         self._next = next(self._rows, None)
 
     def take(self, shard_id: str) -> Iterator[tuple[str, Row]]:
@@ -141,7 +152,8 @@ def fold_shard(
     for attempt in attempts:
         rows: dict[str, Row] = {}
         for key, row in attempt.take(shard_id):
-            keys[key] = None
+            if key:
+                keys[key] = None
             if row.record_id not in expected:
                 sets.unknown += 1
             elif row.record_id in rows:
@@ -149,32 +161,40 @@ def fold_shard(
             rows[row.record_id] = row
         by_attempt.append(rows)
     still_open = []
-    for record_id in expected if len(expected) < len(record_ids) else record_ids:
-        outcome, code, tries, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
+    for record_id in dict.fromkeys(record_ids):
+        row, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
+        if row is None:
+            continue
+        outcome = row.outcome
         if disposition is Disposition.ACCEPTED:
             sets.succeeded += 1
             sets.reused += outcome is OutcomeClass.REUSED
         elif disposition is Disposition.FAILED:
             sets.failed[outcome.value] += 1
+        elif disposition is Disposition.RESUME:
+            sets.open += 1
+            sets.unsettled += 1
         else:
             sets.open += 1
             sets.waiting += outcome is OutcomeClass.WAITING
-            still_open.append(OpenRecord(record_id, shard_id, tries, code or outcome.value))
+            still_open.append(OpenRecord(record_id, shard_id, row.tries, row.code or outcome.value))
     return still_open, list(keys)
 
 
 def _history(
     record_id: str, by_attempt: Sequence[dict[str, Row]], policy: RetryPolicy, *, overdue: bool
-) -> tuple[OutcomeClass, str, int, Disposition]:
-    outcome, code, tries, disposition = OutcomeClass.MISSING, "", 0, Disposition.RETRY
-    last = len(by_attempt) - 1
-    for number, rows in enumerate(by_attempt):
+) -> tuple[Row | None, Disposition]:
+    """The row that decides: the first that accepts or fails for good, else the last. An attempt without a row did not
+    have this record."""
+    decisive: Row | None = None
+    disposition = Disposition.RETRY
+    for rows in by_attempt:
         row = rows.get(record_id)
-        if row is not None:
-            outcome, code, tries = row.outcome, row.code, row.tries
-        else:
-            outcome, code, tries = OutcomeClass.MISSING, "", tries + 1
-        disposition = policy.decide(outcome, tries, overdue=overdue and number == last)
-        if disposition is not Disposition.RETRY:
-            break
-    return outcome, code, tries, disposition
+        if row is None:
+            continue
+        decisive, disposition = row, policy.decide(row.outcome, row.tries, overdue=False)
+        if disposition in (Disposition.ACCEPTED, Disposition.FAILED):
+            return decisive, disposition
+    if decisive is not None and overdue:
+        disposition = policy.decide(decisive.outcome, decisive.tries, overdue=True)
+    return decisive, disposition

@@ -102,15 +102,15 @@ class JobKeys:
         """The shards of an attempt, as ShardMap reads them."""
         return self.attempt(attempt) + "shards.json"
 
-    def open_records(self, attempt: int) -> str:
+    def open_records(self, attempt: int, sha256: str) -> str:
         """What reconciliation left to do after an attempt; PlanAttempt builds the next one from it."""
-        return self.attempt(attempt) + "open.jsonl.zst"
+        return f"{self.attempt(attempt)}open-{sha256[:16]}.jsonl.zst"
 
     def closure(self, attempt: int) -> str:
         return self.attempt(attempt) + "closure.json"
 
-    def publish_items(self, attempt: int) -> str:
-        return self.attempt(attempt) + "publish.json"
+    def publish_items(self, attempt: int, sha256: str) -> str:
+        return f"{self.attempt(attempt)}publish-{sha256[:16]}.json"
 
     def published(self, attempt: int, shard_id: str) -> str:
         """Which part holds a shard's accepted rows."""

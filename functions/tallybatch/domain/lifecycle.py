@@ -84,7 +84,7 @@ SUBMISSION_MOVES: dict[SubmissionState, frozenset[SubmissionState]] = {
     _S.SUBMITTING: frozenset({_S.SUBMITTED, _S.SUBMIT_UNKNOWN, _S.QUOTA_REFUSED, _S.REFUSED}),
     _S.SUBMIT_UNKNOWN: frozenset({_S.SUBMIT_UNKNOWN, _S.SUBMITTED, _S.SUBMITTING}),
     _S.QUOTA_REFUSED: frozenset({_S.SUBMITTING, _S.SUBMITTED}),
-    _S.REFUSED: frozenset(),
+    _S.REFUSED: frozenset({_S.RECONCILED}),
     _S.EMPTY: frozenset({_S.RECONCILED}),
     _S.SUBMITTED: frozenset({_S.RUNNING, _S.TERMINAL, _S.QUOTA_REFUSED}),
     _S.RUNNING: frozenset({_S.TERMINAL, _S.QUOTA_REFUSED}),

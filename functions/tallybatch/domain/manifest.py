@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+from tallybatch.domain import identity
+from tallybatch.domain.layout import InboxKey
+from tallybatch.domain.shards import ShardFile
+from tallybatch.domain.spec import Spec
 
 MANIFEST_VERSION = 1
 POSTPROCESSING_VERSION = "1"
@@ -74,3 +80,66 @@ class Manifest(_Frozen):
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json(indent=2).encode() + b"\n"
+
+
+def describe(
+    spec: Spec,
+    place: InboxKey,
+    source: SourceSnapshot,
+    shards: Sequence[ShardFile],
+    *,
+    spec_digest: str,
+    created_at: float,
+    created_by: str,
+) -> Manifest:
+    """The manifest of a prepared file; its job_key follows from all that shapes an answer."""
+    input_hash = identity.input_manifest_hash(shard.sha256 for shard in shards)
+    job_key = identity.job_key(
+        tenant=place.tenant,
+        dataset_version=place.dataset_version,
+        input_manifest_hash=input_hash,
+        model_resolved=spec.model_resolved,
+        prompt_version=spec.prompt_version,
+        generation_config_hash=spec.generation_config_hash,
+    )
+    entries = tuple(
+        ShardEntry(
+            shard_id=shard.shard_id,
+            sha256=shard.sha256,
+            record_count=shard.record_count,
+            bytes=shard.request_bytes,
+            estimated_tokens=shard.estimated_tokens,
+        )
+        for shard in shards
+    )
+    return Manifest(
+        job_key=job_key,
+        tenant=place.tenant,
+        spec=place.spec,
+        dataset_version=place.dataset_version,
+        purpose=spec.purpose,
+        data_class=spec.input.data_class,
+        provider=spec.provider,
+        endpoint=spec.endpoint,
+        model_alias=spec.model,
+        model_resolved=spec.model_resolved,
+        prompt_version=spec.prompt_version,
+        prompt_digest=spec.prompt_content_digest,
+        system_digest=spec.system_digest,
+        tool_schema_digest=spec.tool_schema_digest,
+        generation_config_hash=spec.generation_config_hash,
+        model_config_version=spec.model_config_version,
+        schema_version=spec.output.schema_version,
+        schema_digest=spec.schema_digest,
+        source=source,
+        input_manifest_hash=input_hash,
+        expected_record_count=sum(shard.record_count for shard in shards),
+        shards=entries,
+        spec_digest=spec_digest,
+        retention={kind: f"{days}d" for kind, days in spec.retention_days.items()},
+        owner=spec.owner.submitted_by,
+        cost_center=spec.owner.cost_center,
+        limits=spec.limits.model_dump(mode="json"),
+        created_at=created_at,
+        created_by=created_by,
+    )

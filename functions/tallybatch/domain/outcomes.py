@@ -26,6 +26,8 @@ class OutcomeClass(StrEnum):
     """Answered more than once, with different content."""
     WAITING = "waiting"
     """Another job has this record in flight; its outcome decides. Uses up no attempt."""
+    UNSETTLED = "unsettled"
+    """Handed to a provider, and its shard was lost before it was reconciled: the same submission goes on."""
 
 
 ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})

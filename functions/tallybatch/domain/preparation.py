@@ -151,5 +151,3 @@ def _wrong_format(first: bytes) -> tuple[str, str] | None:
     if first.lstrip().startswith(b"["):
         return "json_array", "the file is a JSON array; write one JSON object per line instead"
     return None
-
-

@@ -17,6 +17,8 @@ WAITING_S = 60
 class Disposition(StrEnum):
     ACCEPTED = "accepted"
     RETRY = "retry"
+    RESUME = "resume"
+    """Its submission is still out; a new one could pay for it twice."""
     FAILED = "failed"
 
 
@@ -32,6 +34,8 @@ class RetryPolicy:
         """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again."""
         if outcome in ACCEPTED:
             return Disposition.ACCEPTED
+        if outcome is OutcomeClass.UNSETTLED:
+            return Disposition.RESUME
         if outcome in FOREVER_FAILED or overdue:
             return Disposition.FAILED
         if outcome is OutcomeClass.WAITING:

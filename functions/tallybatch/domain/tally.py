@@ -1,4 +1,4 @@
-"""The tally of one shard: what came back for each record that was handed over. Joined by record_id, never by position."""
+"""The tally of one shard: what came back for each record. Joined by record_id, never by position."""
 
 from __future__ import annotations
 

@@ -1,0 +1,114 @@
+"""Submit at most once: what may be done next for a submission, decided from its ledger row alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from msgspec.structs import replace
+
+from tallybatch.domain.identity import submission_key
+from tallybatch.domain.lifecycle import SubmissionState
+from tallybatch.domain.rows import Evidence, Submission
+
+_S = SubmissionState
+
+Change = Callable[[Submission], Submission | None]
+"""A pure change of a row; None leaves it as it is."""
+
+CREATE_TIMEOUT_S = 60
+"""How long a create call may be under way before its caller gives up on an answer."""
+
+
+class Next(Enum):
+    CLAIM = "claim"
+    """Nobody has claimed this generation: claim it by a conditional write, then create."""
+    RESOLVE = "resolve"
+    """Somebody may have created: look for the marker, never create."""
+    WAIT = "wait"
+    DONE = "done"
+    """A provider job is bound, or there is nothing to submit, or the provider has refused for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRules:
+    """`settle_window_s`: how long after the last moment at which a lost create could have been carried out the marker
+    must stay absent from the provider's list before absence counts as proven."""
+
+    settle_window_s: float
+    create_within_s: float
+
+
+def next_step(row: Submission | None, now: float) -> Next:
+    if row is None:
+        return Next.CLAIM
+    if row.state is _S.QUOTA_REFUSED:
+        return Next.WAIT if now < row.not_before else Next.CLAIM
+    if row.state in (_S.SUBMITTING, _S.SUBMIT_UNKNOWN):
+        return Next.RESOLVE
+    return Next.DONE
+
+
+def claim(row: Submission, *, owner: str, now: float, rules: SubmitRules) -> Submission:
+    """The row with which `owner` takes the exclusive right to send create, once."""
+    return replace(
+        row,
+        state=_S.SUBMITTING,
+        owner=owner,
+        claimed_at=now,
+        create_by=now + rules.create_within_s,
+        updated_at=now,
+        unknown_since=0,
+        evidence=(),
+    )
+
+
+def next_generation(row: Submission, now: float) -> Submission:
+    """The row of the generation after a proven absence or a refusal; its marker is a new one."""
+    generation = row.generation + 1
+    marker = submission_key(
+        job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
+    )
+    earlier = (*row.earlier_jobs, row.provider_job_id) if row.provider_job_id else row.earlier_jobs
+    return replace(
+        row,
+        generation=generation,
+        submission_key=marker,
+        provider_job_id="",
+        provider_state="",
+        earlier_jobs=earlier,
+        file_id="",
+        updated_at=now,
+    )
+
+
+def bind(row: Submission, provider_job_id: str, now: float, *, ghosts: tuple[str, ...] = ()) -> Submission | None:
+    """Tie the provider's job to the row; None if another job is bound already (the given one is a ghost)."""
+    if row.provider_job_id:
+        return None
+    return replace(
+        row,
+        state=_S.SUBMITTED,
+        provider_job_id=provider_job_id,
+        submitted_at=now,
+        updated_at=now,
+        ghosts=row.ghosts + ghosts,
+    )
+
+
+def note_absence(row: Submission, evidence: Evidence) -> Submission:
+    """The row after a look that did not find the marker."""
+    return replace(
+        row,
+        state=_S.SUBMIT_UNKNOWN,
+        unknown_since=row.unknown_since or evidence.at,
+        evidence=(*row.evidence[-19:], evidence),
+        updated_at=evidence.at,
+    )
+
+
+def absence_is_proven(row: Submission, now: float, rules: SubmitRules) -> bool:
+    """Whether a complete look was made after the settle window of the last possible create had passed."""
+    settled_at = row.create_by + CREATE_TIMEOUT_S + rules.settle_window_s
+    return now >= settled_at and any(look.complete and look.at >= settled_at for look in row.evidence)

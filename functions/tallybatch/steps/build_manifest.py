@@ -1,0 +1,297 @@
+"""Discover, Prepare, Validate: a dropped file becomes shards, a manifest and a job, or a refusal that names each line.
+
+Order matters: everything under jobs/ is written before the job's row, and the row before the execution starts, so
+that an event that is delivered again after a crash finds the work done so far and goes on from there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.domain import identity
+from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
+from tallybatch.domain.input_lines import MAX_LINE_BYTES
+from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.lines import newline_split
+from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
+from tallybatch.domain.preparation import Preparation, Reader, prepare
+from tallybatch.domain.records import NativeReader, RecordReader
+from tallybatch.domain.rows import Job
+from tallybatch.domain.shards import ShardLimits
+from tallybatch.domain.source_stream import SourceStream
+from tallybatch.domain.spec import Spec
+from tallybatch.domain.spec_file import parse_spec
+from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.refusal import Refusal, refuse, write_problems
+from tallybatch.steps.rendering import Requests
+from tallybatch.steps.transitions import advance_job
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    executions: Executions
+    events: Events
+    clock: Clock
+    formats: Formats
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """A dropped object that exists now, with the spec it is meant for."""
+
+    place: InboxKey
+    info: ObjectInfo
+    spec: Spec
+    spec_bytes: bytes
+
+    @property
+    def spec_digest(self) -> str:
+        return identity.sha256_hex(self.spec_bytes)
+
+
+def run(event: S3Event, ports: Ports) -> dict[str, Any]:
+    """Returns `{"job_key", "state"}`, or `{"ignored": why}` for an event that is nobody's file."""
+    dropped = event.detail.object
+    key = dropped.key
+    if event.detail.bucket.name != ports.objects.bucket or not key.startswith(INBOX) or key.endswith("/"):
+        return {"ignored": "not a file in the inbox"}
+    info = ports.objects.head(key, version_id=dropped.version_id)
+    if info is None:
+        return {"ignored": "the object is gone"}
+    if _stale(dropped, info):
+        return {"ignored": "the object has been replaced; its own event follows"}
+    with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
+        spec_bytes = b""
+        try:
+            place = parse_inbox_key(key)
+            spec_bytes = _read_spec(ports.objects, place)
+            drop = _Drop(place, info, _parse_spec(spec_bytes, place), spec_bytes)
+            return _prepare_job(drop, Path(folder), ports)
+        except BadInput as bad:
+            return _refuse_unread(info, bad, spec_bytes, Path(folder), ports)
+
+
+def _stale(dropped: ObjectCreated.Object, info: ObjectInfo) -> bool:
+    return bool(dropped.etag) and dropped.etag.strip('"') != info.etag.strip('"')
+
+
+def _read_spec(objects: Objects, place: InboxKey) -> bytes:
+    key = spec_key(place.tenant, place.spec)
+    try:
+        return objects.get(key)
+    except NotFound:
+        problem = Problem(f"there is no spec at {key}", code="missing_spec", key="spec")
+        raise BadInput(
+            "no spec for this file", [problem], where=place.key, do=f"put the spec at {key}, then drop the file again"
+        ) from None
+
+
+def _parse_spec(data: bytes, place: InboxKey) -> Spec:
+    file = spec_key(place.tenant, place.spec)
+    spec = parse_spec(data, file=file)
+    if spec.name != place.spec:
+        problem = Problem(f"the spec calls itself {spec.name!r}, its file {place.spec!r}", key="name", code="spec_name")
+        raise BadInput("the spec is under another name", [problem], where=file, do="make the two names equal")
+    return spec
+
+
+def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: Path, ports: Ports) -> dict[str, Any]:
+    """Refuse for a reason outside the file's lines: its place, its spec, or its prompt's version."""
+    parts = info.key.removeprefix(INBOX).split("/")
+    tenant = tenant_of(info.key)
+    with ports.objects.open(info.key, version_id=info.version_id, etag=info.etag) as stream:
+        source = SourceStream(stream, gzipped=False)
+        source.drain()
+    job_key = identity.refused_job_key(
+        tenant=tenant, source_key=info.key, source_sha256=source.sha256, spec_digest=identity.sha256_hex(spec_bytes)
+    )
+    bad_lines = folder / "refusal.jsonl"
+    write_problems(bad_lines, bad)
+    by_code = Counter(problem.code for problem in bad.problems)
+    refusal = Refusal(
+        tenant=tenant,
+        spec=parts[1] if len(parts) == 4 else "",
+        dataset_version=parts[2] if len(parts) == 4 else "",
+        job_key=job_key,
+        what=bad.what,
+        where=bad.where,
+        do=bad.do,
+        bad_count=len(bad.problems),
+        by_code=dict(by_code),
+        problems=bad.problems,
+        bad_lines=bad_lines,
+    )
+    return refuse(refusal, info, ports.objects, ports.ledger, ports.events, ports.clock)
+
+
+def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
+    spec, place = drop.spec, drop.place
+    prepared, source = _read_source(drop, folder, frozenset(), ports)
+    if prepared.bad_count and spec.input.on_bad_line == "quarantine" and 0 not in prepared.bad_line_numbers:
+        bad = prepared
+        second = folder / "good"
+        second.mkdir()
+        prepared, source = _read_source(drop, second, bad.bad_line_numbers, ports)
+        if prepared.records:
+            return _accept(drop, prepared, source, bad, ports)
+    if prepared.bad_count:
+        job_key = identity.refused_job_key(
+            tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
+        )
+        refusal = Refusal(
+            tenant=place.tenant,
+            spec=place.spec,
+            dataset_version=place.dataset_version,
+            job_key=job_key,
+            what="the file has bad lines",
+            where=place.key,
+            do="mend the lines and drop the file again; nothing was spent",
+            bad_count=prepared.bad_count,
+            by_code=prepared.bad_by_code,
+            problems=prepared.problems,
+            bad_lines=prepared.bad_lines,
+        )
+        return refuse(refusal, drop.info, ports.objects, ports.ledger, ports.events, ports.clock)
+    return _accept(drop, prepared, source, None, ports)
+
+
+def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
+    info, spec = drop.info, drop.spec
+    reader = _reader(spec, drop.place.tenant, ports.formats)
+    limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
+    with ports.objects.open(info.key, version_id=info.version_id, etag=info.etag) as stream:
+        source = SourceStream(stream, gzipped=drop.place.gzipped)
+        prepared = prepare(
+            newline_split(source.chunks(), cut_at=MAX_LINE_BYTES),
+            reader=reader,
+            limits=limits,
+            folder=folder,
+            skip=skip,
+            keep_raw=spec.input.on_bad_line == "quarantine",
+        )
+        source.drain()
+    return prepared, source
+
+
+def _reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
+    requests = Requests(spec, formats(spec))
+    if spec.is_native:
+        return NativeReader(
+            id_field="custom_id",
+            identity=spec.identity(tenant),
+            problem=requests.format.native_problem,
+            measure=requests.measure,
+        )
+    return RecordReader(
+        key=spec.input.key,
+        fields=spec.input.fields,
+        source_version=spec.input.source_version or "",
+        identity=spec.identity(tenant),
+        measure=requests.measure,
+    )
+
+
+def _accept(
+    drop: _Drop, prepared: Preparation, source: SourceStream, bad: Preparation | None, ports: Ports
+) -> dict[str, Any]:
+    snapshot = SourceSnapshot(
+        bucket=ports.objects.bucket,
+        key=drop.info.key,
+        version_id=drop.info.version_id,
+        size=source.size,
+        sha256=source.sha256,
+        lines=prepared.lines,
+        quarantined_lines=bad.bad_count if bad else 0,
+    )
+    manifest = describe(
+        drop.spec,
+        drop.place,
+        snapshot,
+        prepared.shards,
+        spec_digest=drop.spec_digest,
+        created_at=ports.clock.now(),
+        created_by="build_manifest",
+    )
+    keys = JobKeys(manifest.tenant, manifest.job_key)
+    job = ports.ledger.job(manifest.job_key)
+    if job is None:
+        _pin_prompt(drop, ports.ledger)
+        for shard in prepared.shards:
+            with shard.path.open("rb") as body:
+                ports.objects.put_once(keys.shard(shard.sha256), body, retention=_retention(drop.spec, "working"))
+        if bad:
+            ports.objects.put_once(keys.bad_lines(), bad.bad_lines.read_bytes(), content_type="application/x-ndjson")
+        job = _create(manifest, drop, keys, ports)
+    if job.state in (JobState.CREATED, JobState.VALIDATED):
+        advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=1)
+        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket)
+        ports.executions.start(job.execution_name, payload.model_dump())
+    return {"job_key": job.job_key, "state": job.state.value}
+
+
+def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
+    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays."""
+    tag = _retention(drop.spec, "results")
+    _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
+    _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
+    deadline_s = drop.spec.limits.deadline.total_seconds()
+    job = Job(
+        job_key=stored.job_key,
+        tenant=stored.tenant,
+        spec=stored.spec,
+        dataset_version=stored.dataset_version,
+        state=JobState.CREATED,
+        created_at=stored.created_at,
+        updated_at=ports.clock.now(),
+        source_uri=ports.objects.uri(stored.source.key),
+        provider=stored.provider,
+        model_resolved=stored.model_resolved,
+        expected=stored.expected_record_count,
+        shard_count=len(stored.shards),
+        deadline_at=stored.created_at + deadline_s,
+        execution_name=identity.execution_name(stored.job_key, 1),
+    )
+    created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
+    assert created is not None  # noqa: S101 - rows are never deleted
+    return created
+
+
+def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:
+    try:
+        objects.put_once(key, body, content_type=content_type, retention=retention)
+    except Conflict:
+        return
+
+
+def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
+    """A label is bound to the content it first had."""
+    spec = drop.spec
+    if spec.prompt is None:
+        return
+    ours = spec.prompt_content_digest
+    label = f"{drop.place.tenant}#{drop.place.spec}#{spec.prompt.version}"
+    stored = ledger.pin("PROMPT", label, ours)
+    if stored != ours:
+        reason = f"version {spec.prompt.version!r} has digest {stored[:16]} already; this prompt has {ours[:16]}"
+        raise BadInput(
+            "a prompt version was changed",
+            [Problem(reason, key="prompt.version", code="prompt_conflict")],
+            where=spec_key(drop.place.tenant, drop.place.spec),
+            do="give the changed prompt a new version",
+        )
+
+
+def _retention(spec: Spec, kind: str) -> str:
+    """The object tag that lifecycle rules read: the class, or the spec's own number of days."""
+    days: Mapping[str, int] = spec.retention_days
+    return f"{days[kind]}d" if kind in days else kind

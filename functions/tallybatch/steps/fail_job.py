@@ -1,0 +1,73 @@
+"""The end of a job that could not go on: state, reason and report. What was paid for stays where it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tallybatch.contracts import FailInput, SealReply
+from tallybatch.domain.closure import Closure
+from tallybatch.domain.errors import NotFound
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.manifest import Manifest
+from tallybatch.ports import Clock, Events, Ledger, Objects
+from tallybatch.report.build import failure_report
+from tallybatch.report.write import write_report
+from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.transitions import advance_job
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    events: Events
+    clock: Clock
+
+
+def run(request: FailInput, ports: Ports) -> SealReply:
+    keys = JobKeys(request.tenant, request.job_key)
+    known = ports.ledger.job(request.job_key)
+    attempt = known.attempt if known else request.attempt
+    job = advance_job(
+        ports.ledger,
+        ports.clock,
+        request.job_key,
+        JobState.FAILED,
+        attempt=attempt,
+        reason=_reason(request),
+        report=ports.objects.uri(keys.report_html),
+    )
+    if job.state is JobState.FAILED:
+        report = failure_report(job, _manifest(keys, ports.objects), _closure(keys, attempt, ports.objects))
+        write_report(ports.objects, keys, report)
+        ports.events.publish(
+            "JobFailed", {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason}
+        )
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=job.state.value)
+
+
+def _reason(request: FailInput) -> str:
+    """The error's name and message; Step Functions wraps a function's error in JSON."""
+    name = str(request.error.get("Error", "Unknown"))
+    cause = str(request.error.get("Cause", ""))
+    try:
+        cause = str(json.loads(cause).get("errorMessage", cause))
+    except (ValueError, AttributeError):
+        pass
+    return f"{name}: {cause}"[:1000]
+
+
+def _manifest(keys: JobKeys, objects: Objects) -> Manifest | None:
+    try:
+        return Manifest.model_validate_json(objects.get(keys.manifest))
+    except NotFound:
+        return None
+
+
+def _closure(keys: JobKeys, attempt: int, objects: Objects) -> Closure | None:
+    try:
+        return read_closure(objects, keys, attempt)
+    except NotFound:
+        return None

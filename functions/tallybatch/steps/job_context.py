@@ -1,0 +1,37 @@
+"""What every step needs of a job: its manifest, its spec as it was, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallybatch.domain.identity import RecordIdentity
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.retries import RetryPolicy
+from tallybatch.domain.spec import Spec
+from tallybatch.domain.spec_file import parse_spec
+from tallybatch.ports import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    manifest: Manifest
+    spec: Spec
+    keys: JobKeys
+
+    @property
+    def identity(self) -> RecordIdentity:
+        return self.spec.identity(self.manifest.tenant)
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        retry = self.spec.retry
+        return RetryPolicy(retry.max_attempts, retry.backoff.total_seconds(), retry.retry_unqualified)
+
+
+def load_job(objects: Objects, tenant: str, job_key: str) -> JobContext:
+    """Raises `NotFound` for a job that has no manifest (one whose input was refused)."""
+    keys = JobKeys(tenant, job_key)
+    manifest = Manifest.model_validate_json(objects.get(keys.manifest))
+    spec = parse_spec(objects.get(keys.spec), file=keys.spec)
+    return JobContext(manifest, spec, keys)

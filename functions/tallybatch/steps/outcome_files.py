@@ -1,0 +1,87 @@
+"""Outcome objects: zstd frames of outcome lines, so that one accepted answer can be fetched without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+
+from tallybatch.domain.errors import ObjectDamaged
+from tallybatch.domain.identity import sha256_hex
+from tallybatch.domain.outcomes import Outcome
+from tallybatch.domain.rows import AcceptedAnswer
+from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
+from tallybatch.ports import Objects
+
+FRAME_LINES = 256
+
+_encode = msgspec.json.Encoder().encode
+decode_outcome = msgspec.json.Decoder(Outcome).decode
+
+
+class Placed(NamedTuple):
+    """Where a line went: its frame's offset and length in the object, and the SHA-256 of the line."""
+
+    offset: int
+    length: int
+    sha256: str
+
+
+class OutcomeFile:
+    """Builds an outcome object in memory; a shard is bounded, so this is."""
+
+    def __init__(self) -> None:
+        self._compress = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress
+        self._frames: list[bytes] = []
+        self._offset = 0
+        self._lines: list[bytes] = []
+        self._hashes: list[str] = []
+        self.placed: list[Placed] = []
+        """One per line added, in order; complete after `close`."""
+
+    def add(self, outcome: Outcome) -> None:
+        line = _encode(outcome)
+        self._lines.append(line)
+        self._hashes.append(sha256_hex(line))
+        if len(self._lines) >= FRAME_LINES:
+            self._flush()
+
+    def _flush(self) -> None:
+        frame = self._compress(b"\n".join([*self._lines, b""]))
+        self.placed.extend(Placed(self._offset, len(frame), sha256) for sha256 in self._hashes)
+        self._frames.append(frame)
+        self._offset += len(frame)
+        self._lines, self._hashes = [], []
+
+    def close(self) -> bytes:
+        if self._lines or not self._frames:
+            self._flush()
+        return b"".join(self._frames)
+
+
+def read_outcomes(objects: Objects, key: str) -> Iterator[Outcome]:
+    """Every row of an outcome object, in order."""
+    for line in outcome_lines(objects, key):
+        yield decode_outcome(line)
+
+
+def outcome_lines(objects: Objects, key: str) -> Iterator[bytes]:
+    with objects.open(key) as stream:
+        yield from read_zstd_lines(stream)
+
+
+def fetch_accepted(objects: Objects, answers: Sequence[AcceptedAnswer]) -> Iterator[tuple[AcceptedAnswer, Outcome]]:
+    """The accepted rows, each frame fetched once. Raises `ObjectDamaged` where a line does not have its hash."""
+    frames: dict[tuple[str, int, int], list[AcceptedAnswer]] = {}
+    for answer in answers:
+        frames.setdefault((answer.uri, answer.offset, answer.length), []).append(answer)
+    for (uri, offset, length), wanted in frames.items():
+        key = uri.removeprefix(objects.uri(""))
+        frame = zstandard.ZstdDecompressor().decompressobj().decompress(objects.get_range(key, offset, length))
+        lines = {sha256_hex(line): line for line in frame.split(b"\n") if line}
+        for answer in wanted:
+            if answer.sha256 not in lines:
+                raise ObjectDamaged("an accepted answer is not where the ledger says", where=uri)
+            yield answer, decode_outcome(lines[answer.sha256])

@@ -1,0 +1,144 @@
+"""Prepare: the shards of an attempt. The first are the manifest's; later ones hold only the records that need it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
+from tallybatch.domain.closure import OpenRecord
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.records import decode_record, encode_record
+from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
+from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_sets import attempt_items
+from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.rendering import Requests
+from tallybatch.steps.transitions import advance_job
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    events: Events
+    clock: Clock
+    formats: Formats
+
+
+def run(request: JobInput, ports: Ports) -> AttemptPlan:
+    context = load_job(ports.objects, request.tenant, request.job_key)
+    if request.attempt == 1:
+        items = [_item(context, 1, s.shard_id, s.sha256, s.record_count) for s in context.manifest.shards]
+    else:
+        items = _retry_items(context, request.attempt, ports)
+    items_key = context.keys.items(request.attempt)
+    body = msgspec.json.encode([item.model_dump() for item in items])
+    ports.objects.put_once(items_key, body, content_type="application/json", retention="results")
+    job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.SUBMITTING, attempt=request.attempt)
+    if request.attempt == 1:
+        ports.events.publish("JobStarted", {"job_key": job.job_key, "tenant": job.tenant, "expected": job.expected})
+    return AttemptPlan(
+        tenant=request.tenant,
+        job_key=request.job_key,
+        bucket=request.bucket,
+        attempt=request.attempt,
+        items_key=items_key,
+        shard_count=len(items),
+        max_parallel=context.spec.shards.max_parallel,
+    )
+
+
+def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
+    return ShardItem(
+        tenant=context.manifest.tenant,
+        job_key=context.manifest.job_key,
+        attempt=attempt,
+        shard_id=shard_id,
+        shard_sha256=sha256,
+        record_count=record_count,
+    )
+
+
+def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
+    """Retry shards, merged over their parents; each line keeps its parent and the reason."""
+    spec = context.spec
+    limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
+    with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
+        writer = ShardWriter(Path(folder), limits)
+        requests = Requests(spec, ports.formats(spec))
+        for line, request_bytes in _retry_lines(context, attempt, requests, ports.objects):
+            writer.add(line, request_bytes)
+        shards = writer.close()
+        for shard in shards:
+            _store(shard, context, ports.objects)
+    retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
+    return retries + _resumed(context, attempt, ports.objects)
+
+
+def _resumed(context: JobContext, attempt: int, objects: Objects) -> list[ShardItem]:
+    """Shards that were lost while their submission was out go on as they are, under their own attempt."""
+    closure = read_closure(objects, context.keys, attempt - 1)
+    unsettled = {(entry.attempt, entry.shard_id) for entry in closure.submissions if not entry.outcomes}
+    return [
+        item
+        for earlier in sorted({number for number, _ in unsettled})
+        for item in attempt_items(objects, context.keys, earlier)
+        if (earlier, item.shard_id) in unsettled
+    ]
+
+
+def _store(shard: ShardFile, context: JobContext, objects: Objects) -> None:
+    with shard.path.open("rb") as body:
+        objects.put_once(context.keys.shard(shard.sha256), body, retention="working")
+
+
+def _retry_lines(
+    context: JobContext, attempt: int, requests: Requests, objects: Objects
+) -> Iterator[tuple[bytes, int]]:
+    """Walk the open records and the manifest's shards side by side; both are in the same order."""
+    decode: Any = msgspec.json.Decoder(OpenRecord).decode
+    closure = read_closure(objects, context.keys, attempt - 1)
+    with objects.open(closure.open_key) as stream:
+        waiting: dict[str, OpenRecord] = {}
+        open_records = (decode(line) for line in read_zstd_lines(stream))
+        upcoming: OpenRecord | None = next(open_records, None)
+        for shard in context.manifest.shards:
+            while upcoming is not None and upcoming.shard_id == shard.shard_id:
+                waiting[upcoming.record_id] = upcoming
+                upcoming = next(open_records, None)
+            if waiting:
+                yield from _lines_of(shard.sha256, waiting, context, attempt, requests, objects)
+                waiting = {}
+
+
+def _lines_of(
+    sha256: str,
+    wanted: dict[str, OpenRecord],
+    context: JobContext,
+    attempt: int,
+    requests: Requests,
+    objects: Objects,
+) -> Iterator[tuple[bytes, int]]:
+    with objects.open(context.keys.shard(sha256)) as stream:
+        for line in read_zstd_lines(stream):
+            record = decode_record(line)
+            why = wanted.get(record.record_id)
+            if why is None:
+                continue
+            retried = replace(
+                record,
+                tries=why.tries,
+                attempt=attempt,
+                parent_job_key=context.manifest.job_key,
+                parent_shard_id=why.shard_id,
+                retry_reason=why.reason,
+            )
+            yield encode_record(retried), len(requests.line(record))

@@ -1,0 +1,77 @@
+"""Monitor: ask the provider how its job is. A terminal state of any kind only means: collect and reconcile now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tallybatch.contracts import PollReply, ShardItem
+from tallybatch.domain.errors import NotFound
+from tallybatch.domain.lifecycle import JobState, SubmissionState
+from tallybatch.domain.rows import Submission
+from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, ProviderApi, ProviderJob
+from tallybatch.steps.submit_shard import quota_refused
+from tallybatch.steps.transitions import advance_job, change_submission
+
+FIRST_WAIT_S = 15
+GROWTH = 1.5
+_QUOTA_WAIT_S = 60
+_QUOTA_WAIT_MAX_S = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    ledger: Ledger
+    provider: ProviderApi
+    clock: Clock
+
+
+def run(item: ShardItem, ports: Ports, *, waited_s: float, max_wait_s: float) -> PollReply:
+    """`waited_s` is the pause before this poll; the next one is half as long again, up to `max_wait_s`."""
+    row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
+    if row is None or not row.provider_job_id:
+        raise NotFound("no provider job is bound to this submission", where=f"{item.job_key} {item.shard_id}")
+    job = ports.provider.get(row.provider_job_id)
+    if job.quota_refused:
+        return _resubmit(item, job, ports)
+    terminal = job.state in TERMINAL_STATES
+    change_submission(
+        ports.ledger, item.job_key, item.attempt, item.shard_id, lambda now: _observed(now, job, ports.clock.now())
+    )
+    if terminal:
+        return PollReply(status="terminal", state=job.state.value)
+    advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
+    wait_s = min(max(FIRST_WAIT_S, waited_s * GROWTH), max_wait_s)
+    return PollReply(status="running", wait_s=round(wait_s), state=job.state.value)
+
+
+def _observed(row: Submission, job: ProviderJob, now: float) -> Submission | None:
+    """The row with what the provider said; never back from a terminal state, and no write when nothing is new."""
+    if row.provider_job_id != job.id or row.state not in (SubmissionState.SUBMITTED, SubmissionState.RUNNING):
+        return None
+    state = SubmissionState.TERMINAL if job.state in TERMINAL_STATES else SubmissionState.RUNNING
+    progress = dict(job.counts)
+    if (state, job.raw_state, progress) == (row.state, row.provider_state, row.progress):
+        return None
+    return replace(
+        row,
+        state=state,
+        provider_state=job.raw_state,
+        progress=progress,
+        terminal_at=now if state is SubmissionState.TERMINAL else 0,
+        updated_at=now,
+    )
+
+
+def _resubmit(item: ShardItem, job: ProviderJob, ports: Ports) -> PollReply:
+    """The provider let the job fail for lack of quota before any record ran; nothing was charged."""
+
+    def refused(row: Submission) -> Submission | None:
+        if row.provider_job_id != job.id or row.state not in (SubmissionState.SUBMITTED, SubmissionState.RUNNING):
+            return None
+        wait_s = min(_QUOTA_WAIT_S * 2**row.quota_refusals, _QUOTA_WAIT_MAX_S)
+        return quota_refused(row, ports.clock.now(), wait_s)
+
+    row = change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, refused)
+    return PollReply(status="resubmit", wait_s=max(1, round(row.not_before - ports.clock.now())), state=job.state.value)

@@ -1,0 +1,232 @@
+"""Reconcile, Validate output: one outcome per record of the shard, and each answer that passes is accepted at once.
+
+The outcome object is written before the ledger accepts from it; when it is there already, it is what counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from tallybatch.contracts import ShardItem
+from tallybatch.domain.errors import Conflict, NotFound
+from tallybatch.domain.lifecycle import SubmissionState
+from tallybatch.domain.lines import CHUNK_BYTES, newline_split
+from tallybatch.domain.outcomes import Outcome, OutcomeClass, RawRef
+from tallybatch.domain.quality import AnswerCheck
+from tallybatch.domain.records import ShardRecord
+from tallybatch.domain.rows import AcceptedAnswer, Submission
+from tallybatch.domain.tally import ShardTally, Tallied
+from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
+from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.outcome_files import OutcomeFile, fetch_accepted
+from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
+from tallybatch.steps.transitions import change_submission
+
+_ACCEPT_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    clock: Clock
+    formats: Formats
+
+
+def run(item: ShardItem, ports: Ports) -> dict[str, int]:
+    """Returns the counts by outcome class. Reconciling again changes nothing."""
+    row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
+    if row is None:
+        raise NotFound("this shard was never submitted", where=f"{item.job_key} {item.shard_id}")
+    if row.state is SubmissionState.RECONCILED:
+        return row.counts
+    context = load_job(ports.objects, item.tenant, item.job_key)
+    records = list(shard_records(ports.objects, context, item.shard_sha256))
+    tally = _tally(row, records, context, ports)
+    counts = _conclude(row, records, tally, context, ports)
+    usage = tally.usage
+
+    def reconciled(now: Submission) -> Submission | None:
+        if now.state is SubmissionState.RECONCILED:
+            return None
+        return replace(
+            now,
+            state=SubmissionState.RECONCILED,
+            outcomes_key=context.keys.outcomes(item.attempt, row.submission_key),
+            counts=counts,
+            tokens=msgspec.to_builtins(usage),
+            anomalies={**now.anomalies, **tally.anomalies},
+            updated_at=ports.clock.now(),
+        )
+
+    change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, reconciled)
+    return counts
+
+
+def _tally(row: Submission, records: list[ShardRecord], context: JobContext, ports: Ports) -> ShardTally:
+    """Read every channel. Lines that name no record of ours are quarantined with their bytes."""
+    tally = ShardTally(record.record_id for record in records)
+    provider_format = ports.formats(context.spec)
+    strays: list[bytes] = []
+    for channel in sorted(row.channels):
+        strays += _read_channel(row.channels[channel], tally, provider_format, ports.objects)
+    if strays:
+        body = b"".join(line + b"\n" for line in strays)
+        ports.objects.put_once(context.keys.unknown_ids(row.submission_key), body, content_type="application/x-ndjson")
+    return tally
+
+
+def _read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> Iterator[bytes]:
+    """Add every line of a raw object to the tally; yields lines with unknown ids. Blank lines say nothing."""
+    uri = objects.uri(key)
+    parse, add, sha256 = provider_format.parse, tally.add, hashlib.sha256
+    offset = 0
+    with objects.open(key) as stream:
+        for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")):
+            length = len(line)
+            try:
+                result = parse(line)
+            except ValueError:
+                if line.strip():
+                    tally.anomalies["unparsable"] += 1
+            else:
+                if not add(result, RawRef(uri, offset, length, sha256(line).hexdigest())):
+                    yield line
+            offset += length + 1
+
+
+def _conclude(
+    row: Submission, records: list[ShardRecord], tally: ShardTally, context: JobContext, ports: Ports
+) -> dict[str, int]:
+    excluded = read_excluded(ports.objects, context.keys.claims(row.attempt, row.submission_key))
+    reused = _reused(excluded, ports.objects)
+    builder = _Outcomes(row, context)
+    file = OutcomeFile()
+    counts: Counter[str] = Counter()
+    accepted: list[tuple[int, str]] = []
+    for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
+        if record.record_id in reused:
+            outcome = builder.reused(record, reused[record.record_id])
+        elif record.record_id in excluded:
+            outcome = builder.waiting(record, excluded[record.record_id].owner)
+        else:
+            outcome = builder.returned(record, back)
+            if outcome.outcome is OutcomeClass.SUCCEEDED:
+                accepted.append((number, outcome.record_key))
+        tally.anomalies["model_drift"] += "model_drift" in outcome.notes
+        counts[outcome.outcome.value] += 1
+        file.add(outcome)
+    tally.anomalies = +tally.anomalies
+    key = context.keys.outcomes(row.attempt, row.submission_key)
+    ports.objects.put_once(key, file.close(), retention="results")
+    _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
+    return dict(counts)
+
+
+def _accept(row: Submission, file: OutcomeFile, accepted: list[tuple[int, str]], uri: str, ledger: Ledger) -> None:
+    answers = [
+        AcceptedAnswer(record_key, row.job_key, row.attempt, uri, *file.placed[number])
+        for number, record_key in accepted
+    ]
+    for start in range(0, len(answers), _ACCEPT_BATCH):
+        batch = answers[start : start + _ACCEPT_BATCH]
+        refused = [answer for answer, ok in zip(batch, ledger.accept_records(batch), strict=True) if not ok]
+        if refused:
+            raise Conflict(
+                f"{len(refused)} answers were not accepted: another job owns or has answered these records",
+                where=f"job {row.job_key} shard {row.shard_id} record_key {refused[0].record_key}",
+                do="run the job again; it will reuse the accepted answers",
+            )
+
+
+def _reused(excluded: dict[str, Excluded], objects: Objects) -> dict[str, tuple[AcceptedAnswer, Outcome]]:
+    answers = [entry.answer for entry in excluded.values() if entry.answer is not None]
+    by_key = {outcome.record_key: (answer, outcome) for answer, outcome in fetch_accepted(objects, answers)}
+    return {
+        record_id: by_key[entry.answer.record_key] for record_id, entry in excluded.items() if entry.answer is not None
+    }
+
+
+class _Outcomes:
+    """Makes the outcome row of a record from what came back for it."""
+
+    def __init__(self, row: Submission, context: JobContext) -> None:
+        self._row = row
+        self._record_key = context.identity.record_key
+        self._model = context.manifest.model_resolved
+        output = context.spec.output
+        self._check = AnswerCheck(output.schema_, embeddings=context.manifest.endpoint == "/v1/embeddings").check
+
+    def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
+        tries = record.tries + 1
+        if back is None and self._row.refusal:
+            return self._bare(record, OutcomeClass(self._row.refusal_class), tries, self._row.refusal)
+        if back is None:
+            return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
+        result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
+        if back.conflict:
+            outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
+        elif outcome is OutcomeClass.SUCCEEDED:
+            verdict = self._check(result.answer or "")
+            output, reason = verdict.output, verdict.reason
+            if reason:
+                outcome = OutcomeClass.UNQUALIFIED
+        notes = back.notes
+        if result.model_version and result.model_version != self._model:
+            notes += ("model_drift",)
+        row = self._row
+        return Outcome(
+            record_id=record.record_id,
+            record_key=self._record_key(record.record_id, record.source_version),
+            business_key=record.business_key,
+            shard_id=record.parent_shard_id or row.shard_id,
+            attempt=row.attempt,
+            tries=tries,
+            outcome=outcome,
+            code=result.code,
+            reason=reason,
+            output=msgspec.Raw(output),
+            notes=notes,
+            provider=row.provider,
+            provider_job_id=row.provider_job_id,
+            provider_request_id=result.request_id,
+            model_version=result.model_version,
+            finish_reason=result.finish_reason,
+            usage=result.usage,
+            raw=back.raw,
+        )
+
+    def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
+        answer, earlier = found
+        return replace(
+            earlier,
+            shard_id=record.parent_shard_id or self._row.shard_id,
+            attempt=self._row.attempt,
+            tries=record.tries,
+            outcome=OutcomeClass.REUSED,
+            reused_from=answer.uri,
+        )
+
+    def waiting(self, record: ShardRecord, owner: str) -> Outcome:
+        return self._bare(record, OutcomeClass.WAITING, record.tries, f"in flight for job {owner}")
+
+    def _bare(self, record: ShardRecord, outcome: OutcomeClass, tries: int, reason: str) -> Outcome:
+        row = self._row
+        return Outcome(
+            record_id=record.record_id,
+            record_key=self._record_key(record.record_id, record.source_version),
+            business_key=record.business_key,
+            shard_id=record.parent_shard_id or row.shard_id,
+            attempt=row.attempt,
+            tries=tries,
+            outcome=outcome,
+            reason=reason,
+            provider=row.provider,
+            provider_job_id=row.provider_job_id,
+        )

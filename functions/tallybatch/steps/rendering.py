@@ -1,0 +1,37 @@
+"""Request lines: a shard record plus the spec's prompt, in the provider's format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tallybatch.domain.prompts import Prompt
+from tallybatch.domain.records import ShardRecord
+from tallybatch.domain.spec import Spec
+from tallybatch.ports import ProviderFormat
+
+_SAMPLE_ID = "0" * 32
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Requests:
+    """Renders the request line of a record; `measure` gives its size in bytes, newline included."""
+
+    def __init__(self, spec: Spec, provider_format: ProviderFormat) -> None:
+        self.format = provider_format
+        self._system = (spec.prompt.system or "") if spec.prompt else ""
+        self._prompt = Prompt(spec.prompt.user) if spec.prompt else None
+
+    def render(self, record_id: str, values: dict[str, Any]) -> bytes:
+        """Without the newline. Raises `LineRefused` when the template cannot be filled."""
+        if self._prompt is None:
+            return self.format.native_line(record_id, values)
+        return self.format.request_line(record_id, system=self._system, user=self._prompt.render(values))
+
+    def measure(self, values: dict[str, Any]) -> int:
+        return len(self.render(_SAMPLE_ID, values)) + 1
+
+    def line(self, record: ShardRecord) -> bytes:
+        """The request of a shard's record, newline included."""
+        return self.render(record.record_id, _decode(record.input)) + b"\n"

@@ -1,0 +1,196 @@
+"""Publish: report, certificate, then one atomic switch of current.json. Each step may be repeated at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tallybatch.contracts import JobInput, SealReply
+from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_tokens
+from tallybatch.domain.closure import Closure
+from tallybatch.domain.errors import Conflict, LedgerBusy, NotClosed
+from tallybatch.domain.identity import sha256_hex
+from tallybatch.domain.layout import ResultKeys
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.rows import Job
+from tallybatch.ports import Clock, Events, Ledger, Objects
+from tallybatch.report.build import final_counts, job_report
+from tallybatch.report.write import write_report
+from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.publish_shard import Part
+from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.transitions import advance_job
+
+_PARALLEL_HEADS = 16
+_SWITCH_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    events: Events
+    clock: Clock
+
+
+def run(request: JobInput, ports: Ports) -> SealReply:
+    context = load_job(ports.objects, request.tenant, request.job_key)
+    closure = read_closure(ports.objects, context.keys, request.attempt)
+    job = ports.ledger.job(request.job_key)
+    assert job is not None  # noqa: S101 - the execution was started after its row was written
+    if not closure.closed:
+        return _end_partial(job, closure, context, ports)
+    parts = _parts(closure, context, ports.objects)
+    results = ResultKeys(job.tenant, job.spec, job.dataset_version)
+    results_uri = ports.objects.uri(results.current)
+    report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
+    write_report(ports.objects, context.keys, report)
+    certificate = _certify(closure, parts, context, ports.objects)
+    _switch(results, certificate, parts, context, ports.objects)
+    finished = advance_job(
+        ports.ledger,
+        ports.clock,
+        job.job_key,
+        JobState.COMPLETED,
+        attempt=closure.attempt,
+        counts=final_counts(closure),
+        certificate=ports.objects.uri(context.keys.certificate),
+        results_uri=results_uri,
+        report=ports.objects.uri(context.keys.report_html),
+    )
+    _announce("JobCompleted", finished, closure, ports.events)
+    return SealReply(
+        tenant=job.tenant,
+        job_key=job.job_key,
+        state=finished.state.value,
+        certificate=finished.certificate,
+        results_uri=results_uri,
+    )
+
+
+def _end_partial(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
+    report = job_report(job, context.manifest, closure, state="PARTIAL", results_uri="", parts=0)
+    write_report(ports.objects, context.keys, report)
+    ended = advance_job(
+        ports.ledger,
+        ports.clock,
+        job.job_key,
+        JobState.PARTIAL,
+        attempt=closure.attempt,
+        counts=final_counts(closure),
+        reason=report["verdict"],
+        report=ports.objects.uri(context.keys.report_html),
+    )
+    _announce("JobPartial", ended, closure, ports.events)
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value)
+
+
+def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:
+    detail: dict[str, Any] = {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "state": job.state.value}
+    events.publish(kind, {**detail, "expected": closure.expected, **final_counts(closure), "report": job.report})
+
+
+def _parts(closure: Closure, context: JobContext, objects: Objects) -> list[Part]:
+    """Raises `NotClosed` unless the parts hold exactly the accepted records."""
+    decode = msgspec.json.Decoder(Part).decode
+    parts = [
+        decode(objects.get(context.keys.published(closure.attempt, shard.shard_id)))
+        for shard in context.manifest.shards
+    ]
+    published = sum(part.records for part in parts)
+    if published != closure.succeeded:
+        raise NotClosed(
+            f"the parts hold {published} records, {closure.succeeded} were accepted", where=f"job {closure.job_key}"
+        )
+    return [part for part in parts if part.records]
+
+
+def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: Objects) -> Certificate:
+    key = context.keys.certificate
+    if objects.head(key) is None:
+        manifest = context.manifest
+        certificate = Certificate(
+            job_key=manifest.job_key,
+            tenant=manifest.tenant,
+            spec=manifest.spec,
+            dataset_version=manifest.dataset_version,
+            manifest_sha256=sha256_hex(objects.get(context.keys.manifest)),
+            input_manifest_hash=manifest.input_manifest_hash,
+            expected=closure.expected,
+            succeeded=closure.succeeded,
+            reused=closure.reused,
+            failed=closure.failed,
+            missing=closure.missing,
+            unknown=closure.unknown,
+            duplicate=closure.duplicate,
+            attempts=closure.attempt,
+            submissions=closure.submissions,
+            tokens=total_tokens(closure),
+            cost_usd=None,
+            closed_at=closure.at,
+            objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
+            results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),
+        )
+        with suppress(Conflict):
+            objects.put_once(key, to_bytes(certificate), content_type="application/json", retention="results")
+    return from_bytes(objects.get(key), where=objects.uri(key))
+
+
+def _sealed(objects: Objects, keys: Iterable[str]) -> Iterable[SealedObject]:
+    """Hashes as they were computed when each object was written; read back only where that is unknown."""
+
+    def seal(key: str) -> SealedObject:
+        info = objects.head(key)
+        if info is not None and info.sha256:
+            return SealedObject(key, info.size, info.sha256)
+        body = objects.get(key)
+        return SealedObject(key, len(body), sha256_hex(body))
+
+    with ThreadPoolExecutor(_PARALLEL_HEADS) as pool:
+        yield from pool.map(seal, keys)
+
+
+def _switch(
+    results: ResultKeys, certificate: Certificate, parts: list[Part], context: JobContext, objects: Objects
+) -> None:
+    """Put this job's parts into current.json: readers see the old set or the new one. A job for a newer state of the
+    same file replaces the older one's, never the other way round."""
+    for _ in range(_SWITCH_TRIES):
+        info = objects.head(results.current)
+        current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
+        sources: dict[str, Any] = current["sources"]
+        entry = _entry(certificate, parts, context, objects)
+        there = sources.get(context.manifest.source.key)
+        if there is not None and (there["created_at"], there["job_key"]) >= (entry["created_at"], entry["job_key"]):
+            return
+        sources[context.manifest.source.key] = entry
+        body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
+        body = msgspec.json.format(body, indent=1) + b"\n"
+        etag = info.etag if info else None
+        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json"):
+            return
+    raise LedgerBusy("current.json changed under every try", where=results.current)
+
+
+def _entry(certificate: Certificate, parts: list[Part], context: JobContext, objects: Objects) -> dict[str, Any]:
+    return {
+        "job_key": certificate.job_key,
+        "created_at": context.manifest.created_at,
+        "certificate": objects.uri(context.keys.certificate),
+        "certificate_sha256": certificate.sha256,
+        "counts": {
+            "expected": certificate.expected,
+            "succeeded": certificate.succeeded,
+            "reused": certificate.reused,
+            "failed": sum(certificate.failed.values()),
+        },
+        "parts": [
+            {"uri": objects.uri(part.key), "sha256": part.sha256, "bytes": part.bytes, "records": part.records}
+            for part in parts
+        ],
+    }

@@ -1,0 +1,137 @@
+"""What a submission sends: claims on its records first, then exactly the bytes of the request file."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import msgspec
+import zstandard
+
+from tallybatch.contracts import ShardItem
+from tallybatch.domain.errors import Conflict
+from tallybatch.domain.lifecycle import JOB_FINAL
+from tallybatch.domain.records import ShardRecord, decode_record
+from tallybatch.domain.rows import AcceptedAnswer, RecordClaim
+from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
+from tallybatch.ports import ClaimOutcome, ClaimResult, Formats, Ledger, Objects
+from tallybatch.steps.job_context import JobContext
+from tallybatch.steps.rendering import Requests
+
+_CLAIM_BATCH = 1000
+
+
+class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record that is not sent: `answer` when it is answered already, else `owner` has it in flight."""
+
+    record_id: str
+    answer: AcceptedAnswer | None = None
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionInput:
+    """`sha256` of the request file; `sent`, `reused` and `waiting` count the shard's records."""
+
+    request_key: str
+    sha256: str
+    sent: int
+    reused: int
+    waiting: int
+
+
+def shard_records(objects: Objects, context: JobContext, sha256: str) -> Iterator[ShardRecord]:
+    with objects.open(context.keys.shard(sha256)) as stream:
+        for line in read_zstd_lines(stream):
+            yield decode_record(line)
+
+
+def read_excluded(objects: Objects, key: str) -> dict[str, Excluded]:
+    decode = msgspec.json.Decoder(Excluded).decode
+    with objects.open(key) as stream:
+        return {row.record_id: row for row in map(decode, read_zstd_lines(stream))}
+
+
+def prepare_input(
+    item: ShardItem, submission_key: str, context: JobContext, *, objects: Objects, ledger: Ledger, formats: Formats
+) -> SubmissionInput:
+    """Claim the shard's records and write the request file. Doing it again changes nothing: what was excluded the
+    first time stays excluded."""
+    claims_key = context.keys.claims(item.attempt, submission_key)
+    if objects.head(claims_key) is None:
+        excluded = list(_claim(item, context, objects=objects, ledger=ledger))
+        body = b"".join(msgspec.json.encode(row) + b"\n" for row in excluded)
+        packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body)
+        with suppress(Conflict):  # another worker of this submission may have been first; then its view counts
+            objects.put_once(claims_key, packed, retention="working")
+    not_sent = read_excluded(objects, claims_key)
+    return _write_request(item, submission_key, context, not_sent, objects, formats)
+
+
+def _write_request(
+    item: ShardItem,
+    submission_key: str,
+    context: JobContext,
+    not_sent: dict[str, Excluded],
+    objects: Objects,
+    formats: Formats,
+) -> SubmissionInput:
+    requests = Requests(context.spec, formats(context.spec))
+    digest = hashlib.sha256()
+    sent = 0
+    with tempfile.TemporaryFile() as file:
+        for record in shard_records(objects, context, item.shard_sha256):
+            if record.record_id not in not_sent:
+                line = requests.line(record)
+                digest.update(line)
+                file.write(line)
+                sent += 1
+        key = context.keys.request(item.attempt, submission_key)
+        objects.put_once(key, cast("BinaryIO", file), content_type="application/x-ndjson", retention="working")
+    reused = sum(row.answer is not None for row in not_sent.values())
+    return SubmissionInput(key, digest.hexdigest(), sent, reused, len(not_sent) - reused)
+
+
+def _claim(item: ShardItem, context: JobContext, *, objects: Objects, ledger: Ledger) -> Iterator[Excluded]:
+    identity = context.identity
+    batch: list[RecordClaim] = []
+    ids: dict[str, str] = {}
+    for record in shard_records(objects, context, item.shard_sha256):
+        key = identity.record_key(record.record_id, record.source_version)
+        ids[key] = record.record_id
+        batch.append(RecordClaim(key, item.job_key, item.attempt))
+        if len(batch) >= _CLAIM_BATCH:
+            yield from _claim_batch(batch, ids, ledger)
+            batch, ids = [], {}
+    if batch:
+        yield from _claim_batch(batch, ids, ledger)
+
+
+def _claim_batch(batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) -> Iterator[Excluded]:
+    foreign: dict[str, list[RecordClaim]] = {}
+    for result in ledger.claim_records(batch):
+        if result.outcome is ClaimOutcome.FOREIGN:
+            owner = result.row.owner if result.row else ""
+            foreign.setdefault(owner, []).append(result.claim)
+        elif result.outcome is ClaimOutcome.ACCEPTED:
+            yield _excluded(result, ids)
+    for owner, claims in foreign.items():
+        job = ledger.job(owner)
+        if job is not None and job.state not in JOB_FINAL:
+            yield from (Excluded(ids[claim.record_key], owner=owner) for claim in claims)
+            continue
+        for result in ledger.take_over_records(claims, from_job=owner):
+            if result.outcome is not ClaimOutcome.MINE:
+                yield _excluded(result, ids)
+
+
+def _excluded(result: ClaimResult, ids: dict[str, str]) -> Excluded:
+    record_id = ids[result.claim.record_key]
+    row = result.row
+    if row is not None and row.answer is not None:
+        return Excluded(record_id, answer=row.answer)
+    return Excluded(record_id, owner=row.owner if row else "")

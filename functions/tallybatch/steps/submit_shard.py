@@ -1,0 +1,182 @@
+"""Submit: at most one paid provider job per (shard, attempt), whatever dies and wherever.
+
+The one rule: only the caller whose conditional write made the row SUBMITTING sends create, once, and soon after.
+Everybody else who finds the row without a provider job looks for the marker in the provider's list instead.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tallybatch.contracts import ShardItem, SubmitReply
+from tallybatch.domain import submitting
+from tallybatch.domain.errors import CreateUnknown, ProviderRefused, QuotaRefused
+from tallybatch.domain.identity import submission_key
+from tallybatch.domain.lifecycle import JobState, SubmissionState
+from tallybatch.domain.outcomes import OutcomeClass
+from tallybatch.domain.rows import Evidence, Submission
+from tallybatch.domain.submitting import Next, SubmitRules
+from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderApi
+from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.submission_input import prepare_input
+from tallybatch.steps.transitions import advance_job, change_submission
+
+_SEARCH_MARGIN_S = 600
+"""How much older than our claim a provider's job may look, for clocks that differ."""
+_QUOTA_WAIT_S = 60
+_QUOTA_WAIT_MAX_S = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    objects: Objects
+    ledger: Ledger
+    provider: ProviderApi
+    clock: Clock
+    formats: Formats
+
+
+def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: float) -> SubmitReply:
+    row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
+    now = ports.clock.now()
+    step = submitting.next_step(row, now)
+    if step is Next.RESOLVE and row is not None:
+        row = _resolve(row, ports)
+        step = submitting.next_step(row, ports.clock.now())
+        if step is Next.RESOLVE and submitting.absence_is_proven(row, ports.clock.now(), rules):
+            step = Next.CLAIM
+    if step is Next.CLAIM:
+        row = _claim_and_create(item, row, ports, rules)
+    assert row is not None  # noqa: S101 - each branch above has set it
+    if row.provider_job_id and row.state is SubmissionState.SUBMITTED:
+        advance_job(ports.ledger, ports.clock, item.job_key, JobState.SUBMITTED, attempt=item.attempt)
+    return _reply(row, ports.clock.now(), unknown_wait_s)
+
+
+def _reply(row: Submission, now: float, unknown_wait_s: float) -> SubmitReply:
+    if row.state is SubmissionState.EMPTY:
+        return SubmitReply(status="empty")
+    if row.state is SubmissionState.REFUSED:
+        return SubmitReply(status="refused")
+    if row.state is SubmissionState.QUOTA_REFUSED:
+        return SubmitReply(status="quota", wait_s=max(1, round(row.not_before - now)))
+    if row.provider_job_id:
+        return SubmitReply(status="submitted", provider_job_id=row.provider_job_id)
+    return SubmitReply(status="unknown", wait_s=max(1, round(unknown_wait_s)))
+
+
+def _resolve(row: Submission, ports: Ports) -> Submission:
+    """Look for the marker; bind what is found, else record the absence."""
+    found = ports.provider.find(row.submission_key, since=row.claimed_at - _SEARCH_MARGIN_S)
+    now = ports.clock.now()
+    if found.jobs:
+        oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
+        ghosts = tuple(job.id for job in found.jobs if job.id != oldest.id)
+        return _change(row, ports, lambda current: submitting.bind(current, oldest.id, now, ghosts=ghosts))
+    evidence = Evidence(now, found.jobs_seen, found.pages, found.complete)
+
+    def absent(current: Submission) -> Submission | None:
+        if current.provider_job_id or current.generation != row.generation:
+            return None
+        return submitting.note_absence(current, evidence)
+
+    return _change(row, ports, absent)
+
+
+def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rules: SubmitRules) -> Submission:
+    context = load_job(ports.objects, item.tenant, item.job_key)
+    now = ports.clock.now()
+    fresh = submitting.next_generation(row, now) if row else _first_generation(item, context, now)
+    prepared = prepare_input(
+        item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
+    )
+    fresh = replace(
+        fresh,
+        input_sha256=prepared.sha256,
+        input_records=prepared.sent,
+        reused_records=prepared.reused,
+        waiting_records=prepared.waiting,
+    )
+    expected_version = row.version if row else None
+    if not prepared.sent:
+        empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
+        return ports.ledger.put_submission(empty, expected_version=expected_version) or _reread(item, ports)
+    with ports.objects.open(prepared.request_key) as body:
+        file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body)
+    owner = uuid.uuid4().hex
+    claimed = submitting.claim(replace(fresh, file_id=file_id), owner=owner, now=ports.clock.now(), rules=rules)
+    mine = ports.ledger.put_submission(claimed, expected_version=expected_version)
+    if mine is None or mine.owner != owner:
+        return _reread(item, ports)
+    return _create(mine, context, ports)
+
+
+def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
+    return Submission(
+        job_key=item.job_key,
+        tenant=item.tenant,
+        attempt=item.attempt,
+        shard_id=item.shard_id,
+        shard_sha256=item.shard_sha256,
+        state=SubmissionState.SUBMITTING,
+        provider=context.manifest.provider,
+        submission_key=submission_key(
+            job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1
+        ),
+        updated_at=now,
+    )
+
+
+def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
+    """Send create, once. Nothing between the claim and this line may be repeated."""
+    if ports.clock.now() > mine.create_by:
+        return mine
+    try:
+        job = ports.provider.create(
+            submission_key=mine.submission_key, file_id=mine.file_id, endpoint=context.manifest.endpoint
+        )
+    except CreateUnknown:
+        return mine
+    except QuotaRefused as refused:
+        wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2**mine.quota_refusals, _QUOTA_WAIT_MAX_S)
+        return _change(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
+    except ProviderRefused as refused:
+        reason = str(refused)
+        return _change(mine, ports, lambda current: _refused(current, reason, ports.clock.now()))
+    return _change(mine, ports, lambda current: submitting.bind(current, job.id, ports.clock.now()))
+
+
+def quota_refused(row: Submission, now: float, wait_s: float) -> Submission:
+    """Nothing was created, or it ended before it ran: wait, then the next generation; no attempt is used up."""
+    return replace(
+        row,
+        state=SubmissionState.QUOTA_REFUSED,
+        quota_refusals=row.quota_refusals + 1,
+        not_before=now + wait_s,
+        updated_at=now,
+    )
+
+
+def _refused(row: Submission, reason: str, now: float) -> Submission | None:
+    if row.provider_job_id:
+        return None
+    return replace(
+        row,
+        state=SubmissionState.REFUSED,
+        refusal=reason[:500],
+        refusal_class=OutcomeClass.RETRYABLE.value,
+        updated_at=now,
+    )
+
+
+def _change(row: Submission, ports: Ports, change: submitting.Change) -> Submission:
+    return change_submission(ports.ledger, row.job_key, row.attempt, row.shard_id, change)
+
+
+def _reread(item: ShardItem, ports: Ports) -> Submission:
+    row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
+    assert row is not None  # noqa: S101 - a lost race means that somebody's row is there
+    return row
