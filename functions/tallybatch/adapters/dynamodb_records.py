@@ -101,19 +101,19 @@ class DynamoDBRecords:
         return [_judge(claim, rows[claim.record_key]) for claim in claims]
 
     def accept(self, answers: Sequence[AcceptedAnswer]) -> list[bool]:
-        first: dict[str, AcceptedAnswer] = {}
-        for answer in answers:
-            first.setdefault(answer.record_key, answer)
-        statements = {
-            key: _statement(self._accept, _stored(answer), {"S": record_pk(key)}, {"S": answer.job_key})
-            for key, answer in first.items()
-        }
-        wished = {
-            key: RecordRow(record_key=key, owner=answer.job_key, attempt=answer.attempt, answer=answer)
-            for key, answer in first.items()
-        }
-        rows = self._written(statements, wished)
-        return [(row := rows[answer.record_key]) is not None and row.answer == answer for answer in answers]
+        """Several answers for one record within a call are tried one after the other."""
+        stored: dict[int, bool] = {}
+        waiting = list(enumerate(answers))
+        while waiting:
+            turn: dict[str, tuple[int, AcceptedAnswer]] = {}
+            for place, answer in waiting:
+                turn.setdefault(answer.record_key, (place, answer))
+            rows = self._accepted([answer for _, answer in turn.values()])
+            for key, (place, answer) in turn.items():
+                row = rows[key]
+                stored[place] = row is not None and row.answer == answer
+            waiting = [(place, answer) for place, answer in waiting if place not in stored]
+        return [stored[place] for place in range(len(answers))]
 
     def read(self, record_keys: Sequence[str]) -> dict[str, RecordRow]:
         """Strongly consistent; 100 keys per call, unprocessed keys again until none is left."""
@@ -121,6 +121,15 @@ class DynamoDBRecords:
         for rows in self._parallel(self._read_some, _chunks(dict.fromkeys(record_keys), KEYS_PER_READ)):
             found |= rows
         return found
+
+    def _accepted(self, answers: Sequence[AcceptedAnswer]) -> dict[str, RecordRow | None]:
+        statements: dict[str, Item] = {}
+        wished: dict[str, RecordRow] = {}
+        for answer in answers:
+            key = answer.record_key
+            statements[key] = _statement(self._accept, _stored(answer), {"S": record_pk(key)}, {"S": answer.job_key})
+            wished[key] = RecordRow(record_key=key, owner=answer.job_key, attempt=answer.attempt, answer=answer)
+        return self._written(statements, wished)
 
     def _claimed(self, claims: Mapping[str, RecordClaim]) -> dict[str, RecordRow]:
         statements = {
