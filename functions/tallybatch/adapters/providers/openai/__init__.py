@@ -1,0 +1,5 @@
+"""The OpenAI Batch API: `OpenAIFormat` (pure) and `OpenAIApi` (HTTP). Importing this loads no SDK."""
+
+from tallybatch.adapters.providers.openai.requests import OpenAIFormat, native_problem
+
+__all__ = ["OpenAIFormat", "native_problem"]
