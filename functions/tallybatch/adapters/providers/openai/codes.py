@@ -89,7 +89,7 @@ RETRYABLE_STATUSES = frozenset({0, 408, 409, 425, 429, 499})
 """Below 500. 0: seen in error files whose job counts no failure ([report] tidyverse/ellmer#830)."""
 
 QUOTA_CODES = frozenset({"token_limit_exceeded"})
-"""Job level: the queue of enqueued prompt tokens is full. Arrives minutes after create ([report] openai-python#2084)."""
+"""Job level: no room for more enqueued prompt tokens. Told minutes after create ([report] openai-python#2084)."""
 
 SPEND_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 """A spend cap. Waiting does not help: an operator has to raise it."""

@@ -26,7 +26,8 @@ MAX_EMBEDDING_INPUTS = 2_048
 """Inputs of one embedding request (SDK, embedding_create_params.py)."""
 
 _OWNED = frozenset(
-    "model input messages instructions stream stream_options background previous_response_id conversation".split()
+    {"model", "input", "messages", "instructions", "prompt", "stream", "stream_options", "background"}
+    | {"previous_response_id", "conversation"}
 )
 _INPUT_FIELDS: Mapping[str, tuple[str, ...]] = {
     RESPONSES: ("input", "prompt"),
@@ -80,9 +81,7 @@ class OpenAIFormat:
         try:
             line = b"".join((self._head, _encode(record_id), prefix[1], _encode(user), self._tail))
         except UnicodeEncodeError:
-            raise ValueError(
-                f"record {record_id!a}: the prompt holds a lone surrogate, which UTF-8 cannot carry"
-            ) from None
+            raise ValueError(f"record {record_id!a}: its prompt holds a lone surrogate, no legal Unicode") from None
         return line if user.isascii() else _one_line(line)
 
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
@@ -104,7 +103,7 @@ class OpenAIFormat:
         try:
             shown = _one_line(_encode(system))
         except UnicodeEncodeError:
-            raise ValueError("the system prompt holds a lone surrogate, which UTF-8 cannot carry") from None
+            raise ValueError("the system prompt holds a lone surrogate, no legal Unicode") from None
         if self.endpoint == CHAT:
             first = b'{"role":"system","content":' + shown + b"}," if system else b""
             return self._body + b',"messages":[' + first + b'{"role":"user","content":'

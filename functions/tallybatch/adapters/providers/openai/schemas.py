@@ -1,8 +1,8 @@
 """Whether an output schema can go to OpenAI in strict mode.
 
 Strict mode takes a subset of JSON Schema and refuses the rest with HTTP 400 on every record. A schema outside the
-subset is therefore sent with `strict: false`, and our own validation of the answer remains the judge. Subset and limits:
-the vendor's Structured Outputs guide, "Supported schemas" (as of February 2026).
+subset is therefore sent with `strict: false`, and our own validation of the answer remains the judge. Subset and
+limits: the vendor's Structured Outputs guide, "Supported schemas" (as of February 2026).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 
 _TYPES = frozenset({"string", "number", "boolean", "integer", "object", "array", "null"})
 _STRUCTURE = frozenset(
-    "type properties required additionalProperties items enum const anyOf $ref $defs definitions title description".split()
+    {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
+    | {"$ref", "$defs", "definitions", "title", "description"}
 )
 _BOUNDS = frozenset(
-    "pattern format multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minItems maxItems".split()
+    {"pattern", "format", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    | {"minItems", "maxItems"}
 )
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 
