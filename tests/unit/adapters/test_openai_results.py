@@ -16,7 +16,7 @@ from tallybatch.adapters.providers.openai.results import parse
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 ID = "row-000017"
-texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=200)
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
 
 
 def line(response: Any, error: Any = None, **more: Any) -> bytes:
