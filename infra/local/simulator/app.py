@@ -75,7 +75,8 @@ class Control:
         batches: dict[str, Any] = {}
         for provider in self._providers:
             batches |= provider.jobs()
-        return _json({**self._core.journal.summary(), "batches": batches})
+        struck = dict(self._core.faults.struck)
+        return _json({**self._core.journal.summary(), "record_faults": struck, "batches": batches})
 
     async def reset(self, _: Request) -> Response:
         self._core.clock.reset()

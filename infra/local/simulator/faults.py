@@ -30,6 +30,8 @@ class Faults:
         self._durations = scenario.durations
         self._salts = [f"{scenario.seed}/{number}".encode() for number in range(len(scenario.records))]
         self._hits: Counter[tuple[int, bytes]] = Counter()
+        self.struck: Counter[str] = Counter()
+        """Record faults dealt out so far, by name."""
         self._call_ordinals: Counter[tuple[str, str]] = Counter()
         self._job_ordinals: Counter[str] = Counter()
 
@@ -43,6 +45,7 @@ class Faults:
                 continue
             if self._chosen(number, rule, provider, digest, body):
                 self._hits[number, digest] += 1
+                self.struck[rule.fault.value] += 1
                 return rule.fault.value
         return ""
 

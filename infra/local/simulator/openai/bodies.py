@@ -84,7 +84,8 @@ def reply_to(
     tokens = Tokens(input=input_tokens(endpoint, body), output=tokens_of(text.refusal or text.content))
     shape = _chat if endpoint == CHAT else _response
     answered_by = f"{model}-preview" if fault == "wrong_model" else model
-    return Reply(200, shape(digest.hex(), text, tokens, model=answered_by, moment=moment, request=body), tokens)
+    key = f"{digest.hex()}{variant or ''}"
+    return Reply(200, shape(key, text, tokens, model=answered_by, moment=moment, request=body), tokens)
 
 
 def _text(prompt: Prompt, fault: str, variant: int, limit: int | None) -> _Text:
