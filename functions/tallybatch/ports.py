@@ -214,7 +214,8 @@ class ProviderApi(Protocol):
 
     def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
         """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
-        all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not."""
+        all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not, and
+        `ProviderUnavailable` only when the request provably never left."""
 
     def find(self, submission_key: str, *, since: float) -> Search:
         """All jobs that carry the marker, among those created after `since` (Unix seconds)."""
