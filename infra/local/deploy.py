@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.local.assembly import Assembly
-from infra.local.dropped import apply_bucket_properties
+from infra.local.dropped import apply_dropped
 from infra.local.loopback import Aws
 from tallybatch.domain.errors import Permanent
 
@@ -49,9 +49,11 @@ def deploy(
         report(f"deploying {assembly.stack} ({len(assembly.template['Resources'])} resources)")
         template_url = _upload(aws, assembly)
         _apply(aws, assembly, present, template_url, time.monotonic() + timeout_s)
-    apply_bucket_properties(aws, assembly, physical_ids(aws, assembly.stack))
+    apply_dropped(aws, assembly, physical_ids(aws, assembly.stack))
     deployed = outputs(aws, assembly.stack)
     for output, value in (secrets or {}).items():
+        if output not in deployed:
+            raise Permanent(f"the stack has no output {output}", where=f"stack {assembly.stack}", do="add it in infra/")
         _put_secret(aws, deployed[output], value)
     return Deployment(assembly.stack, deployed, changed)
 

@@ -1,4 +1,4 @@
-"""Bucket properties that the emulator's CloudFormation drops silently, put in place by API after a deployment.
+"""Properties that the emulator's CloudFormation drops silently, put in place by API after a deployment.
 
 The values come from the template, so that what is tested locally is what AWS will be told. A rule in a shape that is
 not translated here is an error: dropping it a second time would be as silent as the first.
@@ -6,21 +6,33 @@ not translated here is an error: dropping it a second time would be as silent as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.local.assembly import Assembly
 from infra.local.loopback import Aws
 from tallybatch.domain.errors import Permanent
 
+Resolve = Callable[[Any], str]
 
-def apply_bucket_properties(aws: Aws, assembly: Assembly, physical_ids: Mapping[str, str]) -> None:
-    """Set encryption and lifecycle of every bucket of the stack; doing it again changes nothing."""
+
+def apply_dropped(aws: Aws, assembly: Assembly, physical_ids: Mapping[str, str]) -> None:
+    """Set encryption and lifecycle of the stack's buckets, and its functions' dead-letter queues; doing it again
+    changes nothing."""
+
+    def resolve(value: Any) -> str:
+        return _arn(aws, assembly, value, physical_ids)
+
+    _apply_to_buckets(aws, assembly, physical_ids, resolve)
+    _apply_to_functions(aws, assembly, physical_ids, resolve)
+
+
+def _apply_to_buckets(aws: Aws, assembly: Assembly, physical_ids: Mapping[str, str], resolve: Resolve) -> None:
     s3 = aws.s3
     for logical_id, properties in assembly.resources("AWS::S3::Bucket"):
         bucket = physical_ids[logical_id]
         rules = [
-            encryption_rule(rule, lambda value: _resolve(aws, assembly, value, physical_ids))
+            encryption_rule(rule, resolve)
             for rule in properties.get("BucketEncryption", {}).get("ServerSideEncryptionConfiguration", [])
         ]
         if rules:
@@ -32,7 +44,18 @@ def apply_bucket_properties(aws: Aws, assembly: Assembly, physical_ids: Mapping[
             s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration=configuration)
 
 
-def encryption_rule(rule: Mapping[str, Any], resolve: Any) -> dict[str, Any]:
+def _apply_to_functions(aws: Aws, assembly: Assembly, physical_ids: Mapping[str, str], resolve: Resolve) -> None:
+    functions = aws.lambda_
+    for logical_id, properties in assembly.resources("AWS::Lambda::Function"):
+        if "DeadLetterConfig" not in properties:
+            continue
+        name, target = physical_ids[logical_id], resolve(properties["DeadLetterConfig"]["TargetArn"])
+        current = functions.get_function_configuration(FunctionName=name).get("DeadLetterConfig", {})
+        if current.get("TargetArn") != target:
+            functions.update_function_configuration(FunctionName=name, DeadLetterConfig={"TargetArn": target})
+
+
+def encryption_rule(rule: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
     """A `ServerSideEncryptionRule` of CloudFormation in the shape of PutBucketEncryption."""
     default = {
         name: resolve(value) if name == "KMSMasterKeyID" else value
@@ -82,7 +105,9 @@ def lifecycle_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 def _filter(left: dict[str, Any]) -> dict[str, Any]:
     tags = left.pop("TagFilters", [])
-    rest = {name: left.pop(name) for name in ("Prefix", "ObjectSizeGreaterThan", "ObjectSizeLessThan") if name in left}
+    rest: dict[str, Any] = {
+        name: left.pop(name) for name in ("Prefix", "ObjectSizeGreaterThan", "ObjectSizeLessThan") if name in left
+    }
     if len(rest) + len(tags) > 1:
         return {"And": {**rest, **({"Tags": tags} if tags else {})}}
     if tags:
@@ -90,11 +115,19 @@ def _filter(left: dict[str, Any]) -> dict[str, Any]:
     return rest or {"Prefix": ""}
 
 
-def _resolve(aws: Aws, assembly: Assembly, value: Any, physical_ids: Mapping[str, str]) -> str:
-    """A key as a literal, a `Ref`, or an `Fn::GetAtt` of the key's ARN."""
+def _arn(aws: Aws, assembly: Assembly, value: Any, physical_ids: Mapping[str, str]) -> str:
+    """The ARN that a literal, a `Ref` or an `Fn::GetAtt` in the template stands for: of a key, a queue or a topic."""
     if isinstance(value, str):
         return value
     target = value["Fn::GetAtt"][0] if "Fn::GetAtt" in value else value["Ref"]
-    if assembly.template["Resources"][target]["Type"] != "AWS::KMS::Key":
-        raise Permanent(f"the bucket's key is {value}, not a key of the stack", where="infra/local/dropped.py")
-    return str(aws.kms.describe_key(KeyId=physical_ids[target])["KeyMetadata"]["Arn"])
+    physical_id = physical_ids[target]
+    match assembly.template["Resources"][target]["Type"]:
+        case "AWS::KMS::Key":
+            return str(aws.kms.describe_key(KeyId=physical_id)["KeyMetadata"]["Arn"])
+        case "AWS::SQS::Queue":
+            attributes = aws.sqs.get_queue_attributes(QueueUrl=physical_id, AttributeNames=["QueueArn"])["Attributes"]
+            return str(attributes["QueueArn"])
+        case "AWS::SNS::Topic":
+            return physical_id
+        case other:
+            raise Permanent(f"the ARN of {target} ({other}) is not resolved", where="infra/local/dropped.py")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_secretsmanager import SecretsManagerClient
+    from mypy_boto3_sqs import SQSClient
 
 HOST = "127.0.0.1"
 REGION = "us-east-1"
@@ -131,3 +132,7 @@ class Aws:
     @property
     def secretsmanager(self) -> SecretsManagerClient:
         return self.client("secretsmanager")  # type: ignore[no-any-return]
+
+    @property
+    def sqs(self) -> SQSClient:
+        return self.client("sqs")  # type: ignore[no-any-return]
