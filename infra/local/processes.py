@@ -56,6 +56,7 @@ def stop(running: Running, *, grace_s: float = 20) -> bool:
     True if it ended by itself in time, so that what it saves at exit is saved."""
     process = running.process
     if process is None:
+        _reap(running.pid)
         return False
     try:
         family = process.children(recursive=True)
@@ -64,9 +65,7 @@ def stop(running: Running, *, grace_s: float = 20) -> bool:
         family = []
     _, stubborn = psutil.wait_procs([process], timeout=grace_s)
     _end([*stubborn, *family])
-    child = _started.pop(running.pid, None)
-    if child is not None:
-        child.wait()
+    _reap(running.pid)
     return not stubborn
 
 
@@ -85,6 +84,12 @@ def tail(log: Path, lines: int = 15) -> str:
     if not log.is_file():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _reap(pid: int) -> None:
+    child = _started.pop(pid, None)
+    if child is not None:
+        child.wait()
 
 
 def _end(family: Sequence[psutil.Process]) -> None:

@@ -15,7 +15,8 @@ from infra.local.emulator import ROOT
 from tallybatch.domain.errors import Permanent
 
 SOURCES = ("infra", "statemachines", "functions")
-_SYNTH = "import sys; from infra.app import synth; synth(sys.argv[1], local=True)"
+_STEERING = ("CDK_OUTDIR", "CDK_CONTEXT_JSON", "CDK_DEFAULT_ACCOUNT", "CDK_DEFAULT_REGION", "TALLYBATCH_STACK")
+"""Variables that `infra.app` obeys; a shell prepared for an AWS account must not change what is deployed here."""
 
 
 def sources_digest(root: Path = ROOT) -> str:
@@ -40,7 +41,8 @@ def synthesise(cache: Path, log: Path, report: Callable[[str], None]) -> Path:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         result = subprocess.run(
-            [sys.executable, "-c", _SYNTH, str(building)],
+            [sys.executable, "-m", "infra.app", "--context", "local=true", "--output", str(building)],
+            env={name: value for name, value in os.environ.items() if name not in _STEERING},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=out,
