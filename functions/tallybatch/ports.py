@@ -116,6 +116,9 @@ class Ledger(Protocol):
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""
 
+    def pinned(self, kind: str, key: str) -> str:
+        """The value that `pin` stored, "" if there is none."""
+
     def pin(self, kind: str, key: str, value: str) -> str:
         """Create if absent; returns the value that is stored now (ours, or the earlier one)."""
 
