@@ -200,9 +200,7 @@ def test_given_a_small_output_limit_when_answered_then_the_answer_is_cut_and_say
 
 def test_given_many_batches_when_listed_then_pages_come_newest_first(client: openai.OpenAI) -> None:
     file_id = upload(client, chat_lines(1))
-    ids = [
-        client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(45)
-    ]
+    ids = [client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h").id for _ in range(45)]
     first = client.batches.list()
     assert ([item.id for item in first.data], first.has_more) == (ids[:-21:-1], True)
     middle = client.batches.list(limit=10, after=first.data[-1].id)
