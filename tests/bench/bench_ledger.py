@@ -17,7 +17,6 @@ from tallybatch.ports import ClaimOutcome
 from tests.support.emulated import Emulated
 from tests.support.rows import answer, claim
 
-
 _T = TypeVar("_T")
 
 
