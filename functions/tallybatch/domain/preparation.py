@@ -144,8 +144,8 @@ class BrokenFile(Exception):
 
 
 def _wrong_format(first: bytes) -> tuple[str, str] | None:
-    if first.startswith(_UTF16_MARKS) or (len(first) > 3 and first[1:2] == b"\0"):
-        return "utf16", "the file is UTF-16; save it as UTF-8"
+    if first.startswith(_UTF16_MARKS) or b"\0" in first[:2]:
+        return "utf16", "the file is UTF-16 or UTF-32; save it as UTF-8"
     if first.startswith(b"\x1f\x8b"):
         return "gzip_name", "the file is gzip; its name must end in .jsonl.gz"
     if first.lstrip().startswith(b"["):
