@@ -59,15 +59,16 @@ class SourceStream:
                 try:
                     plain = member.decompress(data, CHUNK_BYTES)
                 except zlib.error:
-                    raise self._broken() from None
+                    reason = "the gzip stream is damaged here, or something follows its end"
+                    raise self._broken("damaged_gzip", reason) from None
                 begun = True
                 if plain:
                     yield plain
                 data = member.unconsumed_tail or member.unused_data
         if begun and not member.eof:
-            raise BrokenFile("truncated_gzip", "the gzip stream ends early; the upload was cut off")
+            raise self._broken("truncated_gzip", "the gzip stream ends early; the upload was cut off")
 
-    def _broken(self) -> BrokenFile:
-        if self._head != _MAGIC:
+    def _broken(self, code: str, reason: str) -> BrokenFile:
+        if not _MAGIC.startswith(self._head):
             return BrokenFile("not_gzip", "the file is not gzip, but its name ends in .gz; rename or compress it")
-        return BrokenFile("damaged_gzip", "the gzip stream is damaged here, or something follows its end")
+        return BrokenFile(code, reason)
