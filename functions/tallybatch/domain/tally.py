@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
 
 
-class Tallied:
+class Tallied(msgspec.Struct, gc=False):
     """What the channels said of one record."""
 
-    __slots__ = ("conflict", "notes", "raw", "result")
-
-    def __init__(self, result: RecordResult, raw: RawRef) -> None:
-        self.result = result
-        self.raw = raw
-        self.conflict = False
-        self.notes: tuple[str, ...] = ()
+    result: RecordResult
+    raw: RawRef
+    conflict: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class ShardTally:
