@@ -1,0 +1,35 @@
+"""The port Executions on AWS Step Functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from botocore.exceptions import ClientError
+
+from tallybatch.adapters.aws_errors import calling, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class StepFunctionsExecutions:
+    def __init__(self, client: SFNClient, state_machine_arn: str) -> None:
+        self._client = client
+        self._arn = state_machine_arn
+
+    def start(self, name: str, payload: Mapping[str, Any]) -> bool:
+        """False if an execution of that name (at most 80 characters) exists. On AWS the same name with the same input
+        answers 200 for as long as the first one runs (API reference, StartExecution), so True means that the execution
+        is there, not that this call was the first."""
+        with calling(f"execution {name} of {self._arn}"):
+            try:
+                self._client.start_execution(stateMachineArn=self._arn, name=name, input=_encode(payload).decode())
+            except ClientError as error:
+                if error_code(error) == "ExecutionAlreadyExists":
+                    return False
+                raise
+        return True

@@ -1,0 +1,202 @@
+"""Checks on a spec that look at more than one key, or inside a value: templates, schemas, endpoints, aliases.
+
+A check runs only if the keys it reads are sound, so that one mistake is reported once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import jsonschema_rs
+
+from tallybatch.domain import templates
+from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
+from tallybatch.domain.spec import NATIVE_KEYS, Spec
+from tallybatch.domain.spec_support import unsupported
+from tallybatch.domain.units import format_duration, shown
+
+Path = tuple[str | int, ...]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_SCHEMA_PATH: Path = ("output", "schema")
+_USER: Path = ("prompt", "user")
+_FLOATING = re.compile(r"(^|[-:/.])latest$", re.IGNORECASE)
+_POINTER = re.compile(r"(/([^~/]|~[01])*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`text_line` is the 1-based line within the text at `path`, 0 if the text as a whole is meant."""
+
+    path: Path
+    reason: str
+    code: str
+    text_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    reads: tuple[Path, ...]
+    run: Callable[[Spec], Iterator[Finding]]
+
+
+def nearest(word: str, valid: list[str]) -> str:
+    """`; did you mean 'shards'?`, or "" if nothing is near."""
+    by_lower = {name.lower(): name for name in valid}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean '{by_lower[close[0]]}'?" if close else ""
+
+
+def _supported(spec: Spec) -> Iterator[Finding]:
+    for path, reason in unsupported(spec):
+        yield Finding(path, reason, "not-supported")
+
+
+def _exact_model(spec: Spec) -> Iterator[Finding]:
+    what = "moves to another model without notice"
+    if spec.model not in spec.aliases and _FLOATING.search(spec.model):
+        reason = f"'{spec.model}' {what}; name an exact version, or list it under `aliases` with the version it means"
+        yield Finding(("model",), reason, "model-not-exact")
+    for alias, target in spec.aliases.items():
+        path = ("aliases", alias)
+        if target in spec.aliases:
+            yield Finding(path, f"'{target}' is an alias itself; name an exact version", "model-not-exact")
+        elif _FLOATING.search(target):
+            yield Finding(path, f"'{target}' {what}; name an exact version", "model-not-exact")
+
+
+def _pointers(spec: Spec) -> Iterator[Finding]:
+    for name, value in (("key", spec.input.key), ("source_version", spec.input.source_version)):
+        if value and value.startswith("/") and not _POINTER.fullmatch(value):
+            reason = f"{shown(value)} is not a JSON pointer; `~` is written `~0`, and `/` inside a name `~1`"
+            yield Finding(("input", name), reason, "pointer")
+
+
+def _native(spec: Spec) -> Iterator[Finding]:
+    """A native line is a whole request; whatever the spec said about one would be ignored."""
+    if not spec.is_native:
+        return
+    form, given = spec.input.format, spec.input
+    own = NATIVE_KEYS.get(form, "")
+    if form != spec.provider:
+        reason = f"a native {form} file needs provider {form}, not {spec.provider}"
+        yield Finding(("input", "format"), reason, "native")
+    why = "not allowed with a native file, whose lines are whole requests; remove it"
+    if spec.prompt is not None:
+        yield Finding(("prompt",), why, "native")
+    if given.fields:
+        yield Finding(("input", "fields"), why, "native")
+    if given.source_version is not None:
+        yield Finding(("input", "source_version"), why, "native")
+    if "key" in given.model_fields_set and given.key != own:
+        yield Finding(("input", "key"), f"the key of a native file is its own id ({own}); remove it", "native")
+    for name in spec.generation:
+        yield Finding(("generation", name), why, "native")
+
+
+def _prompt(spec: Spec) -> Iterator[Finding]:
+    if spec.is_native:
+        return
+    if spec.prompt is None:
+        yield Finding(_USER, "is required, unless input.format is a native one", "missing")
+        return
+    broken = templates.faults(spec.prompt.user)
+    for fault in broken:
+        yield Finding(_USER, fault.reason, "template", fault.line)
+    if broken:
+        return
+    used = templates.variables(spec.prompt.user)
+    if not used:
+        yield Finding(_USER, "uses no field of the record, so each record would get the same answer", "template")
+    known = templates.variables(spec.prompt.system) & (used | set(spec.input.fields))
+    for name in sorted(known):
+        reason = f"is sent as it is, `{{{{ {name} }}}}` would not be filled in; move it to prompt.user"
+        yield Finding(("prompt", "system"), reason, "template", templates.line_of(spec.prompt.system, name))
+
+
+def _fields(spec: Spec) -> Iterator[Finding]:
+    """The template may use only what may leave the account."""
+    fields = list(spec.input.fields)
+    for i, name in enumerate(fields):
+        if name in fields[:i]:
+            yield Finding(("input", "fields", i), f"'{name}' is listed twice", "fields")
+    if spec.prompt is None or not fields:
+        return
+    for name in sorted(templates.variables(spec.prompt.user) - set(fields)):
+        reason = f"uses '{name}', which is not in input.fields{nearest(name, fields)}"
+        yield Finding(_USER, reason, "fields", templates.line_of(spec.prompt.user, name))
+
+
+def _parameters(spec: Spec) -> Iterator[Finding]:
+    for name in spec.generation:
+        path = ("generation", name)
+        near = difflib.get_close_matches(name.lower(), KNOWN, n=1, cutoff=0.8)
+        if name in OWNED:
+            yield Finding(path, f"does not belong here: {OWNED[name]}", "parameter")
+        elif name in ENDPOINT_LACKS[spec.endpoint]:
+            yield Finding(path, f"the endpoint {spec.endpoint} has no such parameter", "parameter")
+        elif name not in KNOWN and near:
+            yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
+
+
+def _embeddings(spec: Spec) -> Iterator[Finding]:
+    if spec.endpoint != "/v1/embeddings":
+        return
+    if spec.prompt is not None and spec.prompt.system:
+        yield Finding(("prompt", "system"), "an embedding has no system prompt; remove it", "embeddings")
+    if spec.output.schema_ is not None:
+        yield Finding(_SCHEMA_PATH, "an embedding is a vector and has no schema; remove it", "embeddings")
+
+
+def _output_schema(spec: Spec) -> Iterator[Finding]:
+    schema = spec.output.schema_
+    if schema is None:
+        return
+    findings: list[Finding] = []
+    dialect = schema.get("$schema", _DRAFT)
+    if dialect == _DRAFT:
+        meta = jsonschema_rs.validator_for({"$ref": _DRAFT}, offline=True)
+        findings = [
+            Finding((*_SCHEMA_PATH, *error.instance_path), f"not JSON Schema: {error.message}", "schema")
+            for error in meta.iter_errors(schema)
+        ]
+    if not findings:
+        try:
+            jsonschema_rs.validator_for(schema, offline=True)
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            where = getattr(error, "instance_path", [])
+            told = getattr(error, "message", None) or str(error)
+            findings.append(Finding((*_SCHEMA_PATH, *where), f"not JSON Schema: {told}", "schema"))
+    if schema.get("type") != "object":
+        reason = "must describe an object: give it `type: object` at the top and the answer's parts as `properties`"
+        findings.append(Finding(_SCHEMA_PATH, reason, "schema"))
+    yield from findings
+
+
+def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
+    """What a running job still reads must not expire before its deadline."""
+    deadline = spec.limits.deadline
+    for name in ("working", "raw"):
+        kept = getattr(spec.retention, name)
+        if kept < deadline:
+            reason = f"{format_duration(kept)} is shorter than limits.deadline, {format_duration(deadline)}"
+            yield Finding(("retention", name), reason, "retention")
+
+
+_NATIVE_READS: tuple[Path, ...] = (("input", "format"), ("prompt",), ("provider",), ("input", "key"))
+
+CHECKS: tuple[Check, ...] = (
+    Check((), _supported),
+    Check((("model",), ("aliases",)), _exact_model),
+    Check((("input", "key"), ("input", "source_version")), _pointers),
+    Check(_NATIVE_READS, _native),
+    Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
+    Check((("input", "fields"), ("prompt", "user")), _fields),
+    Check((("endpoint",),), _parameters),
+    Check((("endpoint",),), _embeddings),
+    Check((_SCHEMA_PATH,), _output_schema),
+    Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
+)

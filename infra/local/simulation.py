@@ -1,0 +1,58 @@
+"""The provider simulator as a process of ours."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from infra.local import emulator, processes
+from infra.local.loopback import HOST, answers
+from infra.local.processes import Running
+from tallybatch.domain.errors import Permanent
+
+MODULE = "infra.local.simulator"
+
+
+def url(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
+def openai_url(port: int) -> str:
+    """What OPENAI_BASE_URL is set to."""
+    return f"{url(port)}/openai/v1"
+
+
+def healthy(port: int) -> bool:
+    return answers(f"{url(port)}/_sim/health")
+
+
+def start(port: int, scenario: str, journal_dir: Path, log: Path, *, timeout_s: float = 30) -> Running:
+    """Start and wait until it answers. `scenario` is a built-in name or a file. Raises `Permanent` with the log."""
+    journal_dir.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", MODULE, "--port", str(port)]
+    command += ["--scenario", scenario, "--journal-dir", str(journal_dir)]
+    config = emulator.Emulator(port, journal_dir, log)
+    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONUNBUFFERED")
+    env = {name: value for name, value in emulator.environment(config).items() if name in kept}
+    running = processes.start(command, env=env, cwd=emulator.ROOT, log=log)
+    deadline = time.monotonic() + timeout_s
+    try:
+        while not healthy(port):
+            if not running.alive or time.monotonic() > deadline:
+                raise Permanent(
+                    "the provider simulator did not come up",
+                    where=url(port),
+                    why=f"the end of {log}:\n{processes.tail(log)}",
+                    do="check the scenario's name or file",
+                )
+            time.sleep(0.1)
+    except BaseException:
+        processes.stop(running)
+        raise
+    return running
+
+
+def strays(journal_dir: Path) -> list[Running]:
+    """Simulators that write to `journal_dir`, whoever started them."""
+    return processes.find(MODULE, str(journal_dir))

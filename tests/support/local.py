@@ -1,0 +1,64 @@
+"""Starting and sharing the embedded default in tests."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from infra.local import emulator, loopback
+
+
+@contextmanager
+def ephemeral_emulator(directory: Path) -> Iterator[str]:
+    """An emulator on a free port that keeps nothing; yields its endpoint URL."""
+    config = emulator.Emulator(
+        port=loopback.free_port(),
+        data_dir=directory / "data",
+        log=directory / "emulator.log",
+        persist=False,
+        wait_scale=0.01,
+        with_parent=True,
+    )
+    running, _ = emulator.start(config)
+    try:
+        yield config.endpoint_url
+    finally:
+        emulator.stop(running)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def join(users: Path) -> int:
+    """Add this process to the users of a shared thing, under the caller's lock; returns how many are in it."""
+    return len(_rewrite(users, add=True))
+
+
+def leave(users: Path) -> int:
+    """Remove this process, and those that died; returns how many are left."""
+    return len(_rewrite(users, add=False))
+
+
+def _rewrite(users: Path, *, add: bool) -> list[int]:
+    before: list[int] = json.loads(users.read_text()) if users.exists() else []
+    alive = [pid for pid in before if pid != os.getpid() and _exists(pid)]
+    now = [*alive, os.getpid()] if add else alive
+    users.write_text(json.dumps(now))
+    return now
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
