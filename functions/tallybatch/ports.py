@@ -116,6 +116,9 @@ class Ledger(Protocol):
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""
 
+    def pinned(self, kind: str, key: str) -> str:
+        """The value that `pin` stored, "" if there is none."""
+
     def pin(self, kind: str, key: str, value: str) -> str:
         """Create if absent; returns the value that is stored now (ours, or the earlier one)."""
 
@@ -214,7 +217,8 @@ class ProviderApi(Protocol):
 
     def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
         """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
-        all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not."""
+        all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not, and
+        `ProviderUnavailable` only when the request provably never left."""
 
     def find(self, submission_key: str, *, since: float) -> Search:
         """All jobs that carry the marker, among those created after `since` (Unix seconds)."""

@@ -69,6 +69,12 @@ def stop(running: Running, *, grace_s: float = 20) -> bool:
     return not stubborn
 
 
+def exit_code(running: Running) -> int | None:
+    """How a process that we started ourselves ended; None while it runs, or if another command started it."""
+    child = _started.get(running.pid)
+    return None if child is None else child.poll()
+
+
 def find(*words: str) -> list[Running]:
     """Processes of this user whose command line holds every word as one whole argument."""
     found = []

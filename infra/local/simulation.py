@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 from infra.local import emulator, processes
 from infra.local.loopback import HOST, answers
 from infra.local.processes import Running
-from tallybatch.domain.errors import Permanent
+from tallybatch.domain.errors import BadInput, Permanent
 
 MODULE = "infra.local.simulator"
+
+_SCENARIO_REFUSED = 3
+"""The simulator's exit code for a scenario that it does not know or cannot read."""
 
 
 def url(port: int) -> str:
@@ -23,12 +27,22 @@ def openai_url(port: int) -> str:
     return f"{url(port)}/openai/v1"
 
 
+def scenario_identity(scenario: str) -> tuple[str, str]:
+    """What to pass on (a file's absolute path, or the name), and what changes when the scenario does."""
+    file = Path(scenario)
+    if not file.is_file():
+        return scenario, scenario
+    path = str(file.resolve())
+    return path, f"{path} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
 def healthy(port: int) -> bool:
     return answers(f"{url(port)}/_sim/health")
 
 
 def start(port: int, scenario: str, journal_dir: Path, log: Path, *, timeout_s: float = 30) -> Running:
-    """Start and wait until it answers. `scenario` is a built-in name or a file. Raises `Permanent` with the log."""
+    """Start and wait until it answers. `scenario` is a built-in name or a file. Raises `BadInput` for a
+    scenario that the simulator refuses, `Permanent` with the end of its log for any other failure."""
     journal_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", MODULE, "--port", str(port)]
     command += ["--scenario", scenario, "--journal-dir", str(journal_dir)]
@@ -39,12 +53,14 @@ def start(port: int, scenario: str, journal_dir: Path, log: Path, *, timeout_s: 
     deadline = time.monotonic() + timeout_s
     try:
         while not healthy(port):
+            if processes.exit_code(running) == _SCENARIO_REFUSED:
+                raise BadInput(processes.tail(log, 1), where=f"--scenario {scenario}")
             if not running.alive or time.monotonic() > deadline:
                 raise Permanent(
                     "the provider simulator did not come up",
                     where=url(port),
                     why=f"the end of {log}:\n{processes.tail(log)}",
-                    do="check the scenario's name or file",
+                    do="mend what the log says and run the command again",
                 )
             time.sleep(0.1)
     except BaseException:

@@ -79,7 +79,8 @@ def up(
 
 
 def down(state_dir: Path = STATE_DIR, *, report: Report = lambda _: None) -> LocalStatus:
-    """End every process of this state directory, also those that a killed command left behind. Data is kept."""
+    """End every process of this state directory, also those that a killed command left behind. Data is kept; an
+    execution that runs at this moment is marked as failed by the emulator (States.ServiceRestart)."""
     where = StateDir(Path(state_dir).resolve())
     if not where.root.is_dir():
         return LocalStatus("down")
@@ -129,8 +130,8 @@ def _ensure_emulator(where: StateDir, state: State, wait_scale: float, started: 
         free_port(state.emulator_port), where.emulator, where.logs / "emulator.log", wait_scale=wait_scale
     )
     report("starting the AWS emulator")
-    state.emulator, lost = emulator.start(config)
     started.append("emulator")
+    state.emulator, lost = emulator.start(config)
     state.emulator_port, state.wait_scale = config.port, wait_scale
     where.save(state)
     if lost:
@@ -143,16 +144,17 @@ def _ensure_simulator(
     wanted = any(name not in urls for name in SIMULATED)
     running = state.simulator
     port = state.simulator_port
-    if wanted and running and running.alive and state.scenario == scenario and port and simulation.healthy(port):
+    scenario, identity = simulation.scenario_identity(scenario)
+    if wanted and running and running.alive and state.scenario == identity and port and simulation.healthy(port):
         return
     _end(where, state, ["simulator"])
     if not wanted:
         return
     port = free_port(port)
     report(f"starting the provider simulator (scenario {scenario})")
-    state.simulator = simulation.start(port, scenario, where.journal, where.logs / "simulator.log")
     started.append("simulator")
-    state.simulator_port, state.scenario = port, scenario
+    state.simulator = simulation.start(port, scenario, where.journal, where.logs / "simulator.log")
+    state.simulator_port, state.scenario = port, identity
     where.save(state)
 
 

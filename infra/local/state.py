@@ -25,6 +25,7 @@ class State:
     simulator: Running | None = None
     simulator_port: int | None = None
     scenario: str = ""
+    """The built-in name, or path and digest of the file."""
     provider_urls: dict[str, str] = field(default_factory=dict)
     stack: str = ""
 

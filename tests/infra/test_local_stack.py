@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from infra.local import emulator, loopback, processes, stack
 from infra.local.commands import app
+from infra.local.logs import logs
 from infra.local.processes import Running
 from infra.local.stack import LocalStatus
 from infra.local.state import State, StateDir
@@ -165,6 +166,21 @@ def test_given_a_key_in_the_shell_when_up_then_only_an_explicit_url_gets_it(
     ]
     function = aws.lambda_.list_functions()["Functions"][0]
     assert function["Environment"]["Variables"]["OPENAI_BASE_URL"] == ELSEWHERE["openai"]
+
+
+def test_given_a_function_that_ran_when_logs_are_read_then_its_lines_are_there_once(
+    state_dir: Path, assembly_dir: Path
+) -> None:
+    found, _ = bring_up(state_dir, assembly_dir)
+    assert found.endpoint_url
+    functions = loopback.Aws(found.endpoint_url).lambda_
+    name = functions.list_functions()["Functions"][0]["FunctionName"]
+    functions.invoke(FunctionName=name, Payload=b"{}")
+    lines = list(logs(state_dir))
+    assert [line.text for line in lines if line.source == name and line.text.startswith("run ")] == ["run 1"]
+    assert any(line.source == "emulator" and "Lambda worker spawned" in line.text for line in lines)
+    listed = CliRunner().invoke(app, ["logs", "--json", "--state-dir", str(state_dir)])
+    assert {"source": name, "text": "run 1"} in json.loads(listed.stdout)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.local import emulator, loopback
+from infra.local import emulator, loopback, stack
+from infra.local.stack import LocalStatus
 
 
 @contextmanager
@@ -38,17 +39,23 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def join(users: Path) -> int:
-    """Add this process to the users of a shared thing, under the caller's lock; returns how many are in it."""
-    return len(_rewrite(users, add=True))
-
-
-def leave(users: Path) -> int:
-    """Remove this process, and those that died; returns how many are left."""
-    return len(_rewrite(users, add=False))
+@contextmanager
+def shared_stack(state_dir: Path, *, scenario: str) -> Iterator[LocalStatus]:
+    """The local stack in `state_dir`, up for as long as any process is in this block."""
+    users = state_dir.with_suffix(".users")
+    with locked(state_dir.with_suffix(".lock")):
+        _rewrite(users, add=True)
+        status = stack.up(state_dir, scenario=scenario)
+    try:
+        yield status
+    finally:
+        with locked(state_dir.with_suffix(".lock")):
+            if not _rewrite(users, add=False):
+                stack.down(state_dir)
 
 
 def _rewrite(users: Path, *, add: bool) -> list[int]:
+    """The pids that use it, after adding or removing ours; those of dead processes are dropped."""
     before: list[int] = json.loads(users.read_text()) if users.exists() else []
     alive = [pid for pid in before if pid != os.getpid() and _exists(pid)]
     now = [*alive, os.getpid()] if add else alive

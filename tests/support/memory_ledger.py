@@ -72,6 +72,10 @@ class MemoryLedger:
         with self._lock:
             return {key: self._records[key] for key in record_keys if key in self._records}
 
+    def pinned(self, kind: str, key: str) -> str:
+        with self._lock:
+            return self._pins.get((kind, key), "")
+
     def pin(self, kind: str, key: str, value: str) -> str:
         if "#" in kind:
             raise ValueError(f"a pin's kind is a word without '#', not {kind!r}")

@@ -135,6 +135,10 @@ class DynamoDBLedger:
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         return self._records.read(record_keys)
 
+    def pinned(self, kind: str, key: str) -> str:
+        item = self._read(pin_pk(kind, key), PIN_SK)
+        return str(plain(item["value"])) if item else ""
+
     def pin(self, kind: str, key: str, value: str) -> str:
         item = key_of(pin_pk(kind, key), PIN_SK) | {"value": {"S": value}}
         stored = self._put(item, {"ConditionExpression": "attribute_not_exists(pk)"})

@@ -162,10 +162,10 @@ def fold_shard(
         by_attempt.append(rows)
     still_open = []
     for record_id in dict.fromkeys(record_ids):
-        row, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
-        if row is None:
+        decisive, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
+        if decisive is None:
             continue
-        outcome = row.outcome
+        outcome = decisive.outcome
         if disposition is Disposition.ACCEPTED:
             sets.succeeded += 1
             sets.reused += outcome is OutcomeClass.REUSED
@@ -177,7 +177,7 @@ def fold_shard(
         else:
             sets.open += 1
             sets.waiting += outcome is OutcomeClass.WAITING
-            still_open.append(OpenRecord(record_id, shard_id, row.tries, row.code or outcome.value))
+            still_open.append(OpenRecord(record_id, shard_id, decisive.tries, decisive.code or outcome.value))
     return still_open, list(keys)
 
 

@@ -136,7 +136,7 @@ def describe(
         expected_record_count=sum(shard.record_count for shard in shards),
         shards=entries,
         spec_digest=spec_digest,
-        retention={kind: f"{days}d" for kind, days in spec.retention_days.items()},
+        retention={kind: f"{span.days}d" for kind, span in spec.retention},
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,
         limits=spec.limits.model_dump(mode="json"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -293,5 +292,6 @@ def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
 
 def _retention(spec: Spec, kind: str) -> str:
     """The object tag that lifecycle rules read: the class, or the spec's own number of days."""
-    days: Mapping[str, int] = spec.retention_days
-    return f"{days[kind]}d" if kind in days else kind
+    if kind not in spec.retention.model_fields_set:
+        return kind
+    return f"{getattr(spec.retention, kind).days}d"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 
@@ -52,10 +53,8 @@ def _reason(request: FailInput) -> str:
     """The error's name and message; Step Functions wraps a function's error in JSON."""
     name = str(request.error.get("Error", "Unknown"))
     cause = str(request.error.get("Cause", ""))
-    try:
+    with contextlib.suppress(ValueError, AttributeError):
         cause = str(json.loads(cause).get("errorMessage", cause))
-    except (ValueError, AttributeError):
-        pass
     return f"{name}: {cause}"[:1000]
 
 

@@ -59,17 +59,9 @@ def run(item: PublishItem, objects: Objects) -> Part:
             f"open {closure.open}",
             do="look at the report; resolve what is open",
         )
-    rows = list(_result_lines(item, context, objects))
-    body = b"".join(line + b"\n" for line in rows)
-    gzipped = context.spec.output.compression == "gzip"
-    if gzipped:
-        body = gzip.compress(body, mtime=0)
-    manifest = context.manifest
-    sha256 = sha256_hex(body)
-    results = ResultKeys(manifest.tenant, manifest.spec, manifest.dataset_version)
-    part = Part(item.shard_id, results.part(sha256, gzipped=gzipped), sha256, len(body), len(rows))
-    content_type = "application/gzip" if gzipped else "application/x-ndjson"
-    if rows:
+    part, body = result_part(item, context, objects)
+    content_type = "application/gzip" if part.key.endswith(".gz") else "application/x-ndjson"
+    if part.records:
         objects.put_once(part.key, body, content_type=content_type, retention="results")
     objects.put_once(
         context.keys.published(item.attempt, item.shard_id),
@@ -78,6 +70,19 @@ def run(item: PublishItem, objects: Objects) -> Part:
         retention="results",
     )
     return part
+
+
+def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tuple[Part, bytes]:
+    """The part of a shard and its bytes: they follow from the outcomes alone."""
+    rows = list(_result_lines(item, context, objects))
+    body = b"".join(line + b"\n" for line in rows)
+    gzipped = context.spec.output.compression == "gzip"
+    if gzipped:
+        body = gzip.compress(body, mtime=0)
+    manifest = context.manifest
+    sha256 = sha256_hex(body)
+    results = ResultKeys(manifest.tenant, manifest.spec, manifest.dataset_version)
+    return Part(item.shard_id, results.part(sha256, gzipped=gzipped), sha256, len(body), len(rows)), body
 
 
 def _result_lines(item: PublishItem, context: JobContext, objects: Objects) -> Iterator[bytes]:

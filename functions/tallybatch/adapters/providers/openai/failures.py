@@ -1,0 +1,168 @@
+"""What a failed call to OpenAI means: the SDK's exceptions turned into ours.
+
+No text here holds a prompt, an answer or a key: of the provider's words only the code, the request id and a scrubbed
+message of refusals are kept, and of the SDK's exception only its class name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from tallybatch.adapters.providers.openai.codes import REFUSED_CREATE_STATUSES, RETRYABLE_STATUSES, SPEND_CODES
+from tallybatch.domain.errors import (
+    CreateUnknown,
+    ProviderRefused,
+    ProviderUnavailable,
+    QuotaRefused,
+    TallybatchError,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+
+MAX_MESSAGE_CHARS = 300
+_SECRET = re.compile(r"\b(?:sk|sess|rk)-[\w*.-]+|Bearer\s+\S+", re.IGNORECASE)
+
+
+def scrubbed(message: str) -> str:
+    """At most 300 characters, without anything that looks like a key (also a masked one)."""
+    return _SECRET.sub("[key]", message)[:MAX_MESSAGE_CHARS]
+
+
+def call_failure(error: openai.APIError, where: str) -> TallybatchError:
+    """For a call that may be repeated: `ProviderUnavailable` or `ProviderRefused`."""
+    status = _status(error)
+    if status is None or status < 400 or status >= 500 or status in RETRYABLE_STATUSES:
+        return ProviderUnavailable("OpenAI did not answer", where=where, why=_why(error), do="repeat the call later")
+    return ProviderRefused("OpenAI refused the call", where=where, why=_why(error), do=_advice(status, error))
+
+
+def create_failure(error: openai.APIError, where: str) -> TallybatchError:
+    """For create, which may have happened although it failed.
+
+    `QuotaRefused` and `ProviderRefused` only for answers that say that nothing was created; `ProviderUnavailable` only
+    if the request provably never left; `CreateUnknown` for everything else, redirects and 2xx of no meaning included.
+    """
+    status = _status(error)
+    if status is None and never_sent(error):
+        return ProviderUnavailable(
+            "OpenAI could not be reached; create was not sent", where=where, why=_why(error), do="try again later"
+        )
+    if status == 429 and not _is_spend_cap(error):
+        return QuotaRefused(
+            "OpenAI refused create for lack of quota",
+            retry_after_s=retry_after_s(_headers(error)),
+            where=where,
+            why=_why(error),
+        )
+    if status == 429 or status in REFUSED_CREATE_STATUSES:
+        return ProviderRefused(
+            "OpenAI refused to create the job", where=where, why=_why(error), do=_advice(status, error)
+        )
+    return create_unknown(where, _why(error))
+
+
+def create_unknown(where: str, why: str) -> CreateUnknown:
+    return CreateUnknown(
+        "create was sent, and no trustworthy answer came back",
+        where=where,
+        why=why,
+        do="look for the submission_key in the provider's job list before anything is created again",
+    )
+
+
+def never_sent(error: openai.APIError) -> bool:
+    """Whether a connection failure proves that no byte of the request left.
+
+    True only when no connection came to be (`ConnectError`, `ConnectTimeout`, `PoolTimeout`), and for the request
+    itself: after a redirect the failed request is another one, and the first may have created the job.
+    """
+    import httpx2
+
+    cause = error.__cause__
+    return (
+        isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+        and cause.request is error.request
+    )
+
+
+def retry_after_s(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
+    """The provider's advice in seconds: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date."""
+    for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        value = headers.get(name, "")
+        try:
+            seconds = float(value) / per_second
+        except ValueError:
+            continue
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, moment - (time.time() if now is None else now))
+
+
+def is_api_answer(response: httpx2.Response) -> bool:
+    """Whether an error came from the API itself (`{"error": …}`) and not from something on the way to it."""
+    try:
+        body = response.json()
+    except ValueError:
+        return False
+    return isinstance(body, dict) and bool(body.get("error"))
+
+
+def _status(error: openai.APIError) -> int | None:
+    import openai
+
+    return error.status_code if isinstance(error, openai.APIStatusError) else None
+
+
+def _headers(error: openai.APIError) -> Mapping[str, str]:
+    import openai
+
+    return error.response.headers if isinstance(error, openai.APIStatusError) else {}
+
+
+def _words(error: openai.APIError) -> list[str]:
+    """The error object's code and type, as far as they are words."""
+    return [word for word in (error.code, error.type) if isinstance(word, str) and word]
+
+
+def _is_spend_cap(error: openai.APIError) -> bool:
+    return not SPEND_CODES.isdisjoint(_words(error))
+
+
+def _why(error: openai.APIError) -> str:
+    status = _status(error)
+    if status is None:
+        cause = error.__cause__
+        return type(error).__name__ + (f" after {type(cause).__name__}" if cause is not None else "")
+    parts = [f"HTTP {status}"]
+    words = _words(error)
+    if words:
+        parts.append(scrubbed(words[0]))
+    request_id = _headers(error).get("x-request-id", "")
+    if request_id:
+        parts.append(f"request {scrubbed(request_id)}")
+    body = error.body
+    message = body.get("message") if isinstance(body, dict) else None
+    if isinstance(message, str) and status in (400, 403, 404, 413, 422, 429):
+        parts.append(scrubbed(message))
+    return ", ".join(parts)
+
+
+def _advice(status: int | None, error: openai.APIError) -> str:
+    if status == 401:
+        return "check the API key in the secret"
+    if _is_spend_cap(error):
+        return "raise the account's spend limit, then resume the job"
+    if status == 403:
+        return "check what the key's project may do"
+    return "correct the request or the account; the same call will fail again"

@@ -1,0 +1,159 @@
+"""Verify: prove a certificate again from the objects alone, without the ledger. Stops at the first difference."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tallybatch.contracts import PublishItem
+from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes
+from tallybatch.domain.closure import Sets, fold_shard
+from tallybatch.domain.errors import TallybatchError
+from tallybatch.domain.identity import input_manifest_hash, sha256_hex
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.lines import CHUNK_BYTES
+from tallybatch.domain.outcomes import OutcomeClass, RawRef
+from tallybatch.ports import Objects
+from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_sets import attempt_rows, record_ids
+from tallybatch.steps.outcome_files import read_outcomes
+from tallybatch.steps.publish_shard import result_part
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """`difference` is "" when all is as certified; else it names the object and what is wrong with it."""
+
+    checked_objects: int
+    checked_records: int
+    difference: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.difference
+
+
+class _Difference(Exception):
+    pass
+
+
+def run(objects: Objects, keys: JobKeys) -> Verification:
+    """Raises `NotFound` for a job without a certificate."""
+    stored = objects.get(keys.certificate)
+    progress = _Progress()
+    try:
+        certificate = from_bytes(stored, where=objects.uri(keys.certificate))
+        _check_bytes(certificate, objects, keys, progress)
+        context = load_job(objects, keys.tenant, keys.job_key)
+        _check_sets(certificate, context, objects, progress)
+        _check_raw(certificate, objects)
+    except _Difference as found:
+        return Verification(progress.objects, progress.records, str(found))
+    except TallybatchError as error:
+        return Verification(progress.objects, progress.records, str(error))
+    return Verification(progress.objects, progress.records)
+
+
+@dataclass(slots=True)
+class _Progress:
+    objects: int = 1
+    records: int = 0
+
+
+def _check_bytes(certificate: Certificate, objects: Objects, keys: JobKeys, progress: _Progress) -> None:
+    """Every certified object has its hash, and nothing else lies under the job's prefix."""
+    certified = {sealed.key for sealed in certificate.objects} | {keys.certificate}
+    there = {info.key for info in objects.list(keys.prefix)}
+    if missing := sorted(certified - there):
+        raise _Difference(f"{objects.uri(missing[0])} is certified and gone")
+    if extra := sorted(there - certified):
+        raise _Difference(f"{objects.uri(extra[0])} is there and not certified")
+    for sealed in (*certificate.objects, *certificate.results):
+        _check_object(sealed, objects)
+        progress.objects += 1
+
+
+def _check_object(sealed: SealedObject, objects: Objects) -> None:
+    digest = hashlib.sha256()
+    with objects.open(sealed.key) as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != sealed.sha256:
+        raise _Difference(f"{objects.uri(sealed.key)} has SHA-256 {digest.hexdigest()}, certified is {sealed.sha256}")
+
+
+def _check_sets(certificate: Certificate, context: JobContext, objects: Objects, progress: _Progress) -> None:
+    """The counts and the published parts follow from the shards and the outcomes."""
+    manifest, keys = context.manifest, context.keys
+    if sha256_hex(objects.get(keys.manifest)) != certificate.manifest_sha256:
+        raise _Difference(f"{objects.uri(keys.manifest)} is not the certified manifest")
+    if input_manifest_hash(shard.sha256 for shard in manifest.shards) != certificate.input_manifest_hash:
+        raise _Difference(f"{objects.uri(keys.manifest)} lists other shards than were certified")
+    rows = [
+        attempt_rows(objects, keys, number, certificate.submissions) for number in range(1, certificate.attempts + 1)
+    ]
+    sets = Sets()
+    parts: list[SealedObject] = []
+    for shard in manifest.shards:
+        ids = record_ids(objects, keys, shard.sha256)
+        _, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True)
+        progress.records += len(ids)
+        item = PublishItem(
+            tenant=keys.tenant,
+            job_key=keys.job_key,
+            attempt=certificate.attempts,
+            shard_id=shard.shard_id,
+            outcomes=sources,
+        )
+        part, body = result_part(item, context, objects)
+        if part.records:
+            parts.append(SealedObject(part.key, len(body), part.sha256))
+    counted = (sets.expected, sets.succeeded, sets.reused, dict(sets.failed), sets.missing, sets.duplicate)
+    certified = (
+        certificate.expected,
+        certificate.succeeded,
+        certificate.reused,
+        certificate.failed,
+        certificate.missing,
+        certificate.duplicate,
+    )
+    if counted != certified or sets.open or sets.unknown:
+        raise _Difference(f"{keys.certificate}: the outcomes give {counted}, certified are {certified}")
+    if tuple(parts) != certificate.results:
+        raise _Difference(f"{keys.certificate}: the outcomes give other result parts than were certified")
+
+
+def _check_raw(certificate: Certificate, objects: Objects) -> None:
+    """Each outcome's raw reference points at bytes of the provider with the hash it names."""
+    for entry in certificate.submissions:
+        if not entry.outcomes:
+            continue
+        references: dict[str, list[RawRef]] = {}
+        for outcome in read_outcomes(objects, entry.outcomes):
+            if outcome.raw is not None and outcome.outcome is not OutcomeClass.REUSED:
+                references.setdefault(outcome.raw.uri, []).append(outcome.raw)
+        for uri, wanted in references.items():
+            for reference, line in _slices(objects, uri, sorted(wanted, key=lambda one: one.offset)):
+                if sha256_hex(line) != reference.sha256:
+                    raise _Difference(f"{uri}: the line at byte {reference.offset} is not the one that was accepted")
+
+
+def _slices(objects: Objects, uri: str, wanted: list[RawRef]) -> Iterator[tuple[RawRef, bytes]]:
+    """The bytes of each reference, read in one pass; references are sorted and do not overlap."""
+    for before, after in pairwise(wanted):
+        if before.offset + before.length > after.offset:
+            raise _Difference(f"{uri}: two outcomes point at the same bytes, at {after.offset}")
+    with objects.open(uri.removeprefix(objects.uri(""))) as stream:
+        position = 0
+        for reference in wanted:
+            while position < reference.offset:
+                position += len(stream.read(min(CHUNK_BYTES, reference.offset - position))) or _cut_short(uri)
+            line = stream.read(reference.length)
+            position += len(line)
+            yield reference, line
+
+
+def _cut_short(uri: str) -> int:
+    raise _Difference(f"{uri} is shorter than the outcomes say")

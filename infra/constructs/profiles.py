@@ -1,0 +1,58 @@
+"""What each function may touch and how big it is: one row per settings model, from which its role is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tallybatch import settings
+
+FULL_CORE_MB: Final = 1769
+"""At this memory size a function has one full vCPU (Lambda Developer Guide, "Configure Lambda function memory")."""
+LONGEST_S: Final = 900
+
+READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
+MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLSelect")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """`reads` and `writes` are key prefixes of the bucket. A writer may also read what it writes: a write-once that
+    finds an object compares it. `spool_mb` is the size of /tmp. `asynchronous`: invoked by events, so failed ones go
+    to a dead-letter queue."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    table: tuple[str, ...] = READ_LEDGER + MOVE_STATE
+    memory_mb: int = FULL_CORE_MB
+    timeout_s: int = LONGEST_S
+    spool_mb: int = 512
+    asynchronous: bool = False
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+
+PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyType(
+    {
+        settings.BuildManifest: Profile(
+            reads=("inbox/", "specs/", "golden/"), writes=("jobs/", "quarantine/"), spool_mb=10_240, asynchronous=True
+        ),
+        settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
+        settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
+        settings.PollShard: Profile(memory_mb=512, timeout_s=120),
+        settings.CollectShard: Profile(writes=("jobs/",), spool_mb=4096),
+        settings.ReconcileShard: Profile(
+            writes=("jobs/", "quarantine/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=4096
+        ),
+        settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
+        settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
+        settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
+    }
+)

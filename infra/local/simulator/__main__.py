@@ -1,0 +1,46 @@
+"""`python -m infra.local.simulator --port 4600 --scenario demo`: the simulator as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from infra.local.simulator.core import Core
+from infra.local.simulator.scenario import load_scenario, scenario_names
+from infra.local.simulator.server import listening_socket, uvicorn_server
+from tallybatch.domain.errors import BadInput
+
+
+def main() -> int:
+    """Exit codes: 0 after a signal, 1 if the port is taken, 3 if the scenario is refused."""
+    parser = argparse.ArgumentParser(prog="python -m infra.local.simulator", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=4600, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--scenario", default="demo", help=f"a YAML file, or one of {', '.join(scenario_names())}")
+    parser.add_argument("--journal-dir", type=Path, help="append what happens to <provider>.jsonl in this directory")
+    parser.add_argument("--clock-scale", type=float, default=1.0, help="virtual seconds per real second")
+    arguments = parser.parse_args()
+    if arguments.clock_scale < 0:
+        parser.error("--clock-scale must be 0 or more")
+    try:
+        scenario = load_scenario(arguments.scenario)
+    except BadInput as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    try:
+        listener = listening_socket(arguments.host, arguments.port)
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on {arguments.host}:{arguments.port}: {error}\n")
+        return 1
+    core = Core(scenario, clock_scale=arguments.clock_scale, journal_dir=arguments.journal_dir)
+    url = f"http://{arguments.host}:{listener.getsockname()[1]}"
+    sys.stderr.write(f"simulator ({scenario.name}) on {url}; OpenAI base URL {url}/openai/v1\n")
+    sys.stderr.flush()
+    asyncio.run(uvicorn_server(core).serve(sockets=[listener]))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
