@@ -11,7 +11,7 @@ from tallybatch.adapters.dynamodb_records import MAX_ROUNDS
 from tallybatch.domain.errors import LedgerBusy, Permanent
 from tallybatch.ports import ClaimOutcome
 from tests.support.emulated import Emulated
-from tests.support.faults import Answer, LostReply
+from tests.support.faults import Answer, LostReply, sdk_repeats_at_once
 from tests.support.rows import answer, claim, hexdigest, job, submission
 
 
@@ -26,10 +26,15 @@ class Bench:
         self.client.meta.events.register_first("before-call.dynamodb", self._count)
 
     def rival(self) -> DynamoDBLedger:
-        return DynamoDBLedger(self.emulated.dynamodb(), self.table)
+        return DynamoDBLedger(self.emulated.shared_dynamodb, self.table)
 
     def _count(self, model: Any, **_: Any) -> None:
         self.calls[model.name] = self.calls.get(model.name, 0) + 1
+
+
+@pytest.fixture(autouse=True)
+def no_pauses_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk_repeats_at_once(monkeypatch)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.rows import Evidence, RecordRow
 from tallybatch.ports import ClaimOutcome, Ledger
-from tests.support.emulated import Emulated
+from tests.support.emulated import emulated_at
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.rows import answer, claim, hexdigest, job, submission
 
@@ -23,8 +23,8 @@ MINE, ACCEPTED, FOREIGN = ClaimOutcome.MINE, ClaimOutcome.ACCEPTED, ClaimOutcome
 def ledger(request: pytest.FixtureRequest) -> Ledger:
     if request.param == "memory":
         return MemoryLedger()
-    emulated = Emulated(request.getfixturevalue("emulator"))
-    return DynamoDBLedger(emulated.dynamodb(), emulated.new_table())
+    emulated = emulated_at(request.getfixturevalue("emulator"))
+    return DynamoDBLedger(emulated.shared_dynamodb, emulated.new_table())
 
 
 def outcomes(ledger: Ledger, *names: str, by: str, attempt: int = 1) -> list[ClaimOutcome]:

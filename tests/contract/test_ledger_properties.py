@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.rows import AcceptedAnswer
 from tallybatch.ports import ClaimOutcome, Ledger
-from tests.support.emulated import Emulated
+from tests.support.emulated import emulated_at
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.rows import answer, claim, hexdigest
 
@@ -88,8 +88,8 @@ def test_in_memory_no_order_of_events_gives_two_answers_or_two_owners(plan: list
 
 @pytest.fixture(scope="module")
 def new_ledger(emulator: str) -> Callable[[], Ledger]:
-    emulated = Emulated(emulator)
-    client = emulated.dynamodb()
+    emulated = emulated_at(emulator)
+    client = emulated.shared_dynamodb
     return lambda: DynamoDBLedger(client, emulated.new_table())
 
 

@@ -14,7 +14,7 @@ import pytest
 from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.domain.errors import Conflict, NotFound
 from tallybatch.ports import Objects
-from tests.support.emulated import Emulated
+from tests.support.emulated import Emulated, emulated_at
 from tests.support.memory_objects import MemoryBuckets
 
 KEYS = [
@@ -42,7 +42,7 @@ class World:
 def world(request: pytest.FixtureRequest) -> World:
     if request.param == "memory":
         return memory_world()
-    return s3_world(Emulated(request.getfixturevalue("emulator")))
+    return s3_world(emulated_at(request.getfixturevalue("emulator")))
 
 
 def memory_world() -> World:
@@ -65,7 +65,7 @@ def memory_world() -> World:
 
 
 def s3_world(emulated: Emulated) -> World:
-    client = emulated.s3()
+    client = emulated.shared_s3
     bucket = emulated.new_bucket()
 
     def write_as_user(where: Objects, key: str, body: bytes) -> None:

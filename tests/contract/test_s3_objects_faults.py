@@ -14,7 +14,7 @@ from tallybatch.adapters.s3_objects import MAX_TRIES, S3Objects
 from tallybatch.adapters.s3_reader import MAX_BREAKS
 from tallybatch.domain.errors import Conflict, NotFound, Permanent, Retryable
 from tests.support.emulated import Emulated
-from tests.support.faults import Answer, BrokenRead, LostReply
+from tests.support.faults import Answer, BrokenRead, LostReply, sdk_repeats_at_once
 
 MIB = 1 << 20
 BODY = b"".join(b"%07d\n" % n for n in range(400_000))
@@ -33,10 +33,15 @@ class Bench:
         self.objects = S3Objects(self.client, self.bucket, sleep=self.pauses.append)
 
     def rival(self) -> S3Objects:
-        return S3Objects(self.emulated.s3(), self.bucket)
+        return S3Objects(self.emulated.shared_s3, self.bucket)
 
     def open_uploads(self) -> int:
         return len(self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
+
+
+@pytest.fixture(autouse=True)
+def no_pauses_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk_repeats_at_once(monkeypatch)
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ def _session() -> boto3.Session:
 
 
 class Emulated:
-    """`endpoint_url` of a running emulator. Each call makes a client of its own, so that a test may add hooks to it.
-    The SDK sends a request `attempts` times at most."""
+    """`endpoint_url` of a running emulator. Each call makes a client of its own, so that a test may add hooks to it;
+    `shared_*` are for tests that do not. The SDK sends a request `attempts` times at most."""
 
     def __init__(self, endpoint_url: str, *, attempts: int = 3) -> None:
         self._common: dict[str, Any] = {
@@ -54,9 +54,17 @@ class Emulated:
     def sqs(self) -> Any:
         return _session().client("sqs", **self._common)
 
+    @functools.cached_property
+    def shared_s3(self) -> S3Client:
+        return self.s3()
+
+    @functools.cached_property
+    def shared_dynamodb(self) -> DynamoDBClient:
+        return self.dynamodb()
+
     def new_bucket(self, *, versioned: bool = True) -> str:
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        client = self.s3()
+        client = self.shared_s3
         client.create_bucket(Bucket=name)
         if versioned:
             client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
@@ -64,7 +72,7 @@ class Emulated:
 
     def new_table(self) -> str:
         name = f"table-{uuid.uuid4().hex[:12]}"
-        self.dynamodb().create_table(
+        self.shared_dynamodb.create_table(
             TableName=name,
             BillingMode="PAY_PER_REQUEST",
             AttributeDefinitions=[
@@ -83,3 +91,9 @@ class Emulated:
             ],
         )
         return name
+
+
+@functools.cache
+def emulated_at(endpoint_url: str) -> Emulated:
+    """One for all tests on that emulator."""
+    return Emulated(endpoint_url)

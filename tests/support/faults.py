@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import botocore.endpoint
+import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ConnectionClosedError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import ProtocolError
+
+
+def sdk_repeats_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK repeats as often as it would, without its pauses of up to a second."""
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 class Fault:
