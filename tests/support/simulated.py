@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import openai
 from openai.types import Batch
 
 from infra.local.simulator.client import SimulatorControl
 
-CHAT = "/v1/chat/completions"
+CHAT: Final = "/v1/chat/completions"
 MARKER = "tallybatch_submission"
 GENRE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -38,6 +38,11 @@ def line(custom_id: str, url: str, body: Any) -> bytes:
 
 def chat_lines(count: int) -> list[bytes]:
     return [chat_line(f"row-{number:04}", f"Title: Film {number}") for number in range(count)]
+
+
+def scenario(control: SimulatorControl, **keys: Any) -> None:
+    """Replace the scenario by these keys."""
+    control.set_scenario_text(json.dumps({"name": "test", **keys}))
 
 
 def upload(client: openai.OpenAI, lines: Iterable[bytes]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tallybatch.domain.errors import BadInput
 
 
 def main() -> int:
-    """Exit codes: 0 after a signal, 1 if the port is taken, 3 if the scenario is refused."""
+    """Exit codes: 0 after Ctrl-C, 1 if the port is taken, 3 if the scenario is refused; SIGTERM ends it as such."""
     parser = argparse.ArgumentParser(prog="python -m infra.local.simulator", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4600, help="0 takes a free one (default: %(default)s)")
@@ -38,7 +39,8 @@ def main() -> int:
     url = f"http://{arguments.host}:{listener.getsockname()[1]}"
     sys.stderr.write(f"simulator ({scenario.name}) on {url}; OpenAI base URL {url}/openai/v1\n")
     sys.stderr.flush()
-    asyncio.run(uvicorn_server(core).serve(sockets=[listener]))
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(uvicorn_server(core).serve(sockets=[listener]))
     return 0
 
 

@@ -56,10 +56,14 @@ def uvicorn_server(core: Core) -> uvicorn.Server:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Bound; port 0 takes a free one. asyncio switches Nagle's delay off only where the protocol is named."""
+    """Bound and listening, so that a client may connect before the loop runs; port 0 takes a free one.
+
+    asyncio switches Nagle's delay off only where the protocol is named.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
+    listener.listen(128)
     return listener
 
 
