@@ -241,7 +241,8 @@ class Spec(Section):
     )
     input: Input = Field(default=Input(), description="What the input lines look like, and what of them is used.")
     prompt: Prompt | None = Field(
-        default=None, description="What each record is asked. Required, except for a native file, which has its own."
+        default=None,
+        description="What each record is asked. Required, except for a native file, which has its own. Default: none.",
     )
     generation: Annotated[Mapping[str, Any], _Parameters()] = Field(
         default={}, description="Sampling parameters. Default: none, the provider's own defaults apply."

@@ -6,6 +6,7 @@ A check runs only if the keys it reads are sound, so that one mistake is reporte
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import jsonschema_rs
 from tallybatch.domain import templates
 from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
 from tallybatch.domain.spec import NATIVE_KEYS, Spec
-from tallybatch.domain.spec_support import unsupported
+from tallybatch.domain.spec_support import NOT_SUPPORTED, unsupported
 from tallybatch.domain.units import format_duration, shown
 
 Path = tuple[str | int, ...]
@@ -23,6 +24,7 @@ Path = tuple[str | int, ...]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SCHEMA_PATH: Path = ("output", "schema")
 _USER: Path = ("prompt", "user")
+_JSON_TYPES = ["array", "boolean", "integer", "null", "number", "object", "string"]
 _FLOATING = re.compile(r"(^|[-:/.])latest$", re.IGNORECASE)
 _POINTER = re.compile(r"(/([^~/]|~[01])*)+")
 
@@ -52,7 +54,7 @@ def nearest(word: str, valid: list[str]) -> str:
 
 def _supported(spec: Spec) -> Iterator[Finding]:
     for path, reason in unsupported(spec):
-        yield Finding(path, reason, "not-supported")
+        yield Finding(path, reason, NOT_SUPPORTED)
 
 
 def _exact_model(spec: Spec) -> Iterator[Finding]:
@@ -117,12 +119,16 @@ def _prompt(spec: Spec) -> Iterator[Finding]:
         yield Finding(("prompt", "system"), reason, "template", templates.line_of(spec.prompt.system, name))
 
 
-def _fields(spec: Spec) -> Iterator[Finding]:
-    """The template may use only what may leave the account."""
-    fields = list(spec.input.fields)
+def _listed_once(spec: Spec) -> Iterator[Finding]:
+    fields = spec.input.fields
     for i, name in enumerate(fields):
         if name in fields[:i]:
             yield Finding(("input", "fields", i), f"'{name}' is listed twice", "fields")
+
+
+def _fields(spec: Spec) -> Iterator[Finding]:
+    """The template may use only what may leave the account."""
+    fields = list(spec.input.fields)
     if spec.prompt is None or not fields:
         return
     for name in sorted(templates.variables(spec.prompt.user) - set(fields)):
@@ -151,6 +157,11 @@ def _embeddings(spec: Spec) -> Iterator[Finding]:
         yield Finding(_SCHEMA_PATH, "an embedding is a vector and has no schema; remove it", "embeddings")
 
 
+@functools.cache
+def _meta_schema() -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for({"$ref": _DRAFT}, offline=True)
+
+
 def _output_schema(spec: Spec) -> Iterator[Finding]:
     schema = spec.output.schema_
     if schema is None:
@@ -158,10 +169,9 @@ def _output_schema(spec: Spec) -> Iterator[Finding]:
     findings: list[Finding] = []
     dialect = schema.get("$schema", _DRAFT)
     if dialect == _DRAFT:
-        meta = jsonschema_rs.validator_for({"$ref": _DRAFT}, offline=True)
         findings = [
-            Finding((*_SCHEMA_PATH, *error.instance_path), f"not JSON Schema: {error.message}", "schema")
-            for error in meta.iter_errors(schema)
+            Finding((*_SCHEMA_PATH, *error.instance_path), _schema_reason(error), "schema")
+            for error in _meta_schema().iter_errors(schema)
         ]
     if not findings:
         try:
@@ -170,10 +180,16 @@ def _output_schema(spec: Spec) -> Iterator[Finding]:
             where = getattr(error, "instance_path", [])
             told = getattr(error, "message", None) or str(error)
             findings.append(Finding((*_SCHEMA_PATH, *where), f"not JSON Schema: {told}", "schema"))
-    if schema.get("type") != "object":
+    if schema.get("type") != "object" and all(finding.path != (*_SCHEMA_PATH, "type") for finding in findings):
         reason = "must describe an object: give it `type: object` at the top and the answer's parts as `properties`"
         findings.append(Finding(_SCHEMA_PATH, reason, "schema"))
     yield from findings
+
+
+def _schema_reason(error: jsonschema_rs.ValidationError) -> str:
+    if error.schema_path[-2:] == ["type", "anyOf"] and isinstance(error.instance, str):
+        return f"{shown(error.instance)} is none of {', '.join(_JSON_TYPES)}{nearest(error.instance, _JSON_TYPES)}"
+    return f"not JSON Schema: {error.message}"
 
 
 def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
@@ -195,6 +211,7 @@ CHECKS: tuple[Check, ...] = (
     Check(_NATIVE_READS, _native),
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
+    Check((("input", "fields"),), _listed_once),
     Check((("endpoint",),), _parameters),
     Check((("endpoint",),), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),

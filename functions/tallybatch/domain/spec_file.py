@@ -14,7 +14,7 @@ from tallybatch.domain.errors import BadInput
 from tallybatch.domain.parameters import KNOWN as KNOWN_PARAMETERS
 from tallybatch.domain.spec import LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_checks import CHECKS, Finding, nearest
-from tallybatch.domain.spec_support import mark_unsupported
+from tallybatch.domain.spec_support import NOT_SUPPORTED, REMOVE, UNSUPPORTED, mark_unsupported
 from tallybatch.domain.units import shown
 from tallybatch.domain.yaml_file import Path, YamlFile, read_yaml
 
@@ -146,6 +146,10 @@ def _checked(spec: Spec, source: YamlFile) -> None:
             if not known:
                 reason, line = _located(finding, source)
                 source.blame(finding.path, reason, finding.code, line=line)
+    for row in UNSUPPORTED:
+        wrong_inside = any(bad[: len(row.path)] == row.path and bad != row.path for bad in source.problems)
+        if wrong_inside and not row.only:
+            source.blame(row.path, REMOVE, NOT_SUPPORTED)
 
 
 def _located(finding: Finding, source: YamlFile) -> tuple[str, int]:

@@ -15,6 +15,10 @@ from tallybatch.domain.spec import Spec
 from tallybatch.domain.units import shown
 
 NOT_YET = "not supported yet"
+NOT_SUPPORTED = "not-supported"
+"""Code of the problem."""
+
+REMOVE = f"{NOT_YET} in this release; remove the key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def unsupported(spec: Spec) -> Iterator[tuple[tuple[str, ...], str]]:
         if row.only:
             yield row.path, f"{shown(value)} is {NOT_YET}; this release has {', '.join(row.only)}"
         else:
-            yield row.path, f"{NOT_YET} in this release; remove the key"
+            yield row.path, REMOVE
 
 
 def _value_and_default(spec: Spec, path: tuple[str, ...]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-DURATION_PATTERN = r"^([0-9]{1,6}(d|h|m|s))+$"
+DURATION_PATTERN = r"^([0-9]{1,9}(d|h|m|s))+$"
 SIZE_PATTERN = r"^[0-9]{1,12} ?(B|KB|MB|GB|KiB|MiB|GiB)$"
 USD_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,9})?$"
 
@@ -26,6 +26,7 @@ _BYTES = {
     "KiB": 2**10,
     "B": 1,
 }
+_LONGEST_S = 10**10
 _HOURS_UP_TO_S = 2 * _SECONDS["d"]
 
 
@@ -36,7 +37,10 @@ def parse_duration(value: Any) -> timedelta:
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise ValueError(f"{shown(value)} is not a duration; write a number and a unit: 90s, 5m, 48h or 30d")
     parts = re.findall(r"([0-9]+)([dhms])", value)
-    return timedelta(seconds=sum(int(number) * _SECONDS[unit] for number, unit in parts))
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    if seconds > _LONGEST_S:
+        raise ValueError(f"{shown(value)} is too long for a duration; write a number and a unit: 90s, 5m, 48h or 30d")
+    return timedelta(seconds=seconds)
 
 
 def format_duration(value: timedelta) -> str:
