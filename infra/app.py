@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wrong = [key for key, equals, _ in pairs if not equals]
     if wrong:
         parser.error(f"--context takes KEY=VALUE, not {wrong[0]!r}")
+    known = {*StackOptions.model_fields, "account", "region"}
+    for key in (key for key, _, _ in pairs if key not in known and not key.startswith("@aws-cdk/")):
+        parser.error(f"--context: no option {key!r}; there are {', '.join(sorted(known))}")
     output = given.output or (None if "CDK_OUTDIR" in os.environ else Path(DEFAULT_OUTPUT))
     try:
         app = build_app({key: value for key, _, value in pairs}, output=output)

@@ -1,8 +1,8 @@
 """The functions' deployment packages, made without Docker: locked wheels for arm64 beside our source.
 
-Two packages. `core` (no extra) is for functions that call no provider; `core` plus the extra `openai` is for SubmitShard,
-PollShard and CollectShard, so that nothing else carries, or could import, a provider's SDK. boto3 is in both: the
-version that the lock pins and the tests ran with, not whichever the Lambda runtime has that week.
+Two packages. `core` (no extra) is for functions that call no provider; `core` plus the extra `openai` is for
+SubmitShard, PollShard and CollectShard, so that nothing else carries, or could import, a provider's SDK. boto3 is in
+both: the version that the lock pins and the tests ran with, not whichever the Lambda runtime has that week.
 
 A package is named by the hash of all that shapes it (uv.lock, our source, this file). It is built once per hash under
 `.build/`, and the same inputs give the same asset hash on every machine.
@@ -28,14 +28,16 @@ SOURCE_DIR: Final = ROOT / "functions"
 BUILD_DIR: Final = ROOT / ".build"
 PYTHON_VERSION: Final = "3.13"
 PLATFORM: Final = "aarch64-manylinux_2_28"
-"""Amazon Linux 2023, on which the python3.13 runtime runs, has glibc 2.34 (Lambda Developer Guide, "Lambda runtimes")."""
+"""The python3.13 runtime runs on Amazon Linux 2023, which has glibc 2.34 (Lambda Developer Guide, "Runtimes")."""
 UNZIPPED_LIMIT_BYTES: Final = 250 * 1024 * 1024
 """The most that a function's package may hold (Lambda quotas: "Deployment package size, unzipped, with layers")."""
 NOT_SHIPPED: Final = ("tallybatch/cli",)
 """Below `functions/`: for the operator's machine only."""
 
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
-_INSTALLER_NOTES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "uv_cache.json", "uv_build.json", "direct_url.json"})
+_INSTALLER_NOTES: Final = frozenset(
+    {"RECORD", "INSTALLER", "REQUESTED", "uv_cache.json", "uv_build.json", "direct_url.json"}
+)
 
 
 class BundlingError(Exception):
@@ -71,6 +73,7 @@ def package(*extras: str, build_dir: Path = BUILD_DIR) -> Package:
                 _install(staging, extras)
         with _staged(target) as staging:
             _write_zip(staging, dependencies)
+        _drop_outdated(target)
     return Package(target, digest)
 
 
@@ -138,7 +141,7 @@ def _install(target: Path, extras: Sequence[str]) -> None:
         )
     shutil.rmtree(target / "bin", ignore_errors=True)
     for path in _files(target):
-        if path.name in _INSTALLER_NOTES and path.parent.suffix == ".dist-info" or path.name == ".lock":
+        if (path.name in _INSTALLER_NOTES and path.parent.suffix == ".dist-info") or path.name == ".lock":
             path.unlink()
 
 
@@ -165,6 +168,14 @@ def _write_zip(target: Path, dependencies: Path) -> None:
             archive.writestr(_entry(name), path.read_bytes())
         metadata = f"Metadata-Version: 2.1\nName: tallybatch\nVersion: {version}\n"
         archive.writestr(_entry(f"tallybatch-{version}.dist-info/METADATA"), metadata)
+
+
+def _drop_outdated(current: Path) -> None:
+    """Remove packages of the same name and another hash: each change of the source would leave one behind."""
+    name = current.stem.rpartition("-")[0]
+    for path in current.parent.glob(f"{name}-*.zip"):
+        if path != current and path.stem.rpartition("-")[0] == name:
+            path.unlink(missing_ok=True)
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -16,8 +16,6 @@ from tallybatch.contracts import BackfillRequest
 DEFAULT_STACK: Final = "Tallybatch"
 OVERRIDE_DAYS: Final = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1095, 2555)
 """The retentions, in days, that a spec may ask for: each is one lifecycle rule of the bucket."""
-SCHEDULED_TIME: Final = "<aws.scheduler.scheduled-time>"
-"""EventBridge Scheduler puts the moment of the run here (User Guide, "Adding context attributes")."""
 
 _LOG_RETENTION: Final = {
     1: RetentionDays.ONE_DAY,
@@ -84,10 +82,9 @@ class Backfill(BackfillRequest):
     flexible_minutes: int = Field(default=0, ge=0, le=1440)
     enabled: bool = True
     prefix: Annotated[str, AfterValidator(_prefix)]
-    time: str = SCHEDULED_TIME
 
     def payload(self) -> dict[str, Any]:
-        """What DiscoverBackfill is called with."""
+        """What DiscoverBackfill is called with; an empty `time` is the moment of the call."""
         return {name: getattr(self, name) for name in BackfillRequest.model_fields}
 
 
@@ -136,7 +133,9 @@ class StackOptions(Options):
             raise ValueError(f"backfills: declared twice: {', '.join(twice)}")
         open_ended = [one.name for one in self.backfills if not one.source_bucket and one.prefix.startswith("{")]
         if open_ended:
-            raise ValueError(f"backfills: in the pipeline's own bucket a prefix begins with text: {', '.join(open_ended)}")
+            raise ValueError(
+                f"backfills: in the pipeline's own bucket a prefix begins with text: {', '.join(open_ended)}"
+            )
         return self
 
     @property
@@ -147,6 +146,7 @@ class StackOptions(Options):
     def sources(self) -> tuple[Source, ...]:
         """Every place DiscoverBackfill reads, each once: the part of a prefix before its first placeholder."""
         declared = (
-            Source(bucket=backfill.source_bucket, prefix=backfill.prefix.partition("{")[0]) for backfill in self.backfills
+            Source(bucket=backfill.source_bucket, prefix=backfill.prefix.partition("{")[0])
+            for backfill in self.backfills
         )
         return tuple(dict.fromkeys((*declared, *self.backfill_sources)))

@@ -43,8 +43,8 @@ def allow_below(role: iam.Role, bucket_arn: str, prefixes: Iterable[str], action
 
 
 def allow_list(role: iam.Role, bucket_arn: str, prefixes: Iterable[str]) -> None:
-    """Allow to list below prefixes, and to be told that an object is missing: without ListBucket, S3 answers HEAD and GET
-    with 403 instead of 404 (API reference, HeadObject). Those two carry no prefix, hence "IfExists"."""
+    """Allow to list below prefixes, and to be told that an object is missing: without ListBucket, S3 answers HEAD and
+    GET with 403 instead of 404 (API reference, HeadObject). Those two carry no prefix, hence "IfExists"."""
     patterns = [f"{prefix}*" for prefix in prefixes]
     allow(role, ["s3:ListBucket"], [bucket_arn], StringLikeIfExists={"s3:prefix": patterns})
 

@@ -173,4 +173,3 @@ class Functions(Construct):
             services.append("sqs")
         allow_key(role, self._key, services)
         return role
-

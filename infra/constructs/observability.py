@@ -30,7 +30,7 @@ class Observability(Construct):
             self._alarm(
                 f"{name}DeadLetters",
                 queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum"),
-                f"{name}: an event could not be handled. Read it in its dead-letter queue, mend the cause, send it again.",
+                f"{name}: an event was not handled. Read it in its dead-letter queue, mend the cause, send it again.",
             )
         failures = {
             "Failed": state_machine.metric_failed(period=PERIOD),
@@ -38,7 +38,9 @@ class Observability(Construct):
             "Aborted": state_machine.metric_aborted(period=PERIOD),
         }
         for name, metric in failures.items():
-            self._alarm(f"Jobs{name}", metric, f"Executions {name}: `tallybatch jobs` lists them, their reports say why.")
+            self._alarm(
+                f"Jobs{name}", metric, f"Executions {name}: `tallybatch jobs` lists them, their reports say why."
+            )
 
     def _alarm(self, construct_id: str, metric: cloudwatch.IMetric, description: str) -> None:
         cloudwatch.Alarm(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -16,6 +17,8 @@ from infra.constructs.access import allow, allow_key
 from infra.constructs.queues import dead_letters
 from infra.options import Backfill
 
+SCHEDULED_TIME: Final = "<aws.scheduler.scheduled-time>"
+"""EventBridge Scheduler puts in the moment for which a run was planned (User Guide, "Adding context attributes")."""
 MAX_RETRIES = 185
 MAX_EVENT_AGE_S = 86_400
 """EventBridge Scheduler's own limits: 185 retries within 24 hours."""
@@ -31,9 +34,11 @@ class Schedules(Construct):
         *,
         backfills: Sequence[Backfill],
         function: lambda_.IFunction,
+        planned_time: str,
         key: kms.IKey,
         removal_policy: RemovalPolicy,
     ) -> None:
+        """`planned_time`: what stands for the planned moment in a request; "" lets the function look at its clock."""
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
         self.queue = dead_letters(self, "DeadLetters", key=key, removal_policy=removal_policy)
@@ -63,7 +68,7 @@ class Schedules(Construct):
                 target=scheduler.CfnSchedule.TargetProperty(
                     arn=function.function_arn,
                     role_arn=self.role.role_arn,
-                    input=json.dumps(backfill.payload(), sort_keys=True),
+                    input=json.dumps({**backfill.payload(), "time": planned_time}, sort_keys=True),
                     dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.queue.queue_arn),
                     retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                         maximum_retry_attempts=MAX_RETRIES, maximum_event_age_in_seconds=MAX_EVENT_AGE_S

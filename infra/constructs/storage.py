@@ -1,13 +1,13 @@
 """The bucket, its access logs, and how long objects live.
 
-A lifecycle filter matches the beginning of a key, and classes of objects differ in its middle (`jobs/<tenant>/<job_key>/
-attempts/.../raw/`). So the writer tags each object: `retention=CLASS` (inbox, working, raw, results) for the stack's
-default of that class, or `retention=Nd` (one of `OVERRIDE_DAYS`) for what the spec asks. Each value is one rule.
+A lifecycle filter matches the beginning of a key, and classes of objects differ in its middle (`jobs/<tenant>/
+<job_key>/attempts/.../raw/`). So the writer tags each object: `retention=CLASS` (inbox, working, raw, results) for the
+stack's default of that class, or `retention=Nd` (one of `OVERRIDE_DAYS`) for what the spec asks. Each value is a rule.
 
-Where two rules match, S3 lets the earlier expiry win (User Guide, "Examples of S3 Lifecycle configurations": overlapping
-filters). Rules by prefix are therefore only two kinds: `inbox/` and `quarantine/`, whose objects are dropped or kept
-without tags (a tag can shorten their life, never lengthen it), and a ceiling of the longest allowed retention elsewhere,
-so that nothing untagged lives for ever. `specs/` and `golden/` are declarations, not data of a run: they stay.
+Where two rules match, S3 lets the earlier expiry win (User Guide, "Examples of S3 Lifecycle configurations"). Rules by
+prefix are therefore of two kinds only. `inbox/` and `quarantine/` hold what is dropped or kept without tags: a tag can
+shorten that, to lengthen it is up to the stack. Elsewhere a ceiling of the longest allowed retention sees to it that
+nothing untagged lives for ever. `specs/` and `golden/` are declarations, not data of a run: they stay.
 """
 
 from __future__ import annotations
