@@ -1,1 +1,129 @@
-"""The composition root: the only place that makes clients and ties adapters to ports."""
+"""The composition root: the only place that makes clients and ties adapters to ports.
+
+Clients are made once per process and only when a function needs them; a provider's SDK is loaded by its first call.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from tallybatch import settings as s
+from tallybatch.adapters.clock import SystemClock
+from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
+from tallybatch.adapters.events import EventBridgeEvents
+from tallybatch.adapters.executions import StepFunctionsExecutions
+from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
+from tallybatch.adapters.s3_objects import S3Objects
+from tallybatch.adapters.secrets import SecretsManagerSecrets
+from tallybatch.domain.spec import Spec
+from tallybatch.ports import Ledger, Objects, ProviderApi, ProviderFormat
+from tallybatch.steps import (
+    build_manifest,
+    collect_shard,
+    discover_backfill,
+    fail_job,
+    plan_attempt,
+    poll_shard,
+    reconcile_job,
+    reconcile_shard,
+    seal_job,
+    submit_shard,
+)
+
+_CONFIG = Config(
+    retries={"mode": "standard", "max_attempts": 5}, connect_timeout=5, read_timeout=60, max_pool_connections=32
+)
+_DYNAMODB_CONFIG = _CONFIG.merge(Config(parameter_validation=False))
+"""The bulk writes are ours and well formed; checking them again costs a third of their CPU."""
+_CLOCK = SystemClock()
+
+
+@cache
+def _client(service: str) -> Any:
+    config = _DYNAMODB_CONFIG if service == "dynamodb" else _CONFIG
+    return boto3.client(service, config=config)  # type: ignore[call-overload]
+
+
+@cache
+def objects(bucket: str) -> Objects:
+    return S3Objects(_client("s3"), bucket)
+
+
+@cache
+def ledger(table: str) -> Ledger:
+    return DynamoDBLedger(_client("dynamodb"), table)
+
+
+@cache
+def _events(bus: str) -> EventBridgeEvents:
+    return EventBridgeEvents(_client("events"), bus)
+
+
+@cache
+def _openai(secret: str) -> ProviderApi:
+    secrets = SecretsManagerSecrets(_client("secretsmanager"))
+    return OpenAIApi(lambda: secrets.get(secret))
+
+
+def formats(spec: Spec) -> ProviderFormat:
+    """The request and result lines of a spec's provider."""
+    return OpenAIFormat(
+        spec.model_resolved, spec.endpoint, spec.generation, spec.output.schema_, spec.output.schema_version
+    )
+
+
+def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
+    return build_manifest.Ports(
+        objects=objects(settings.bucket),
+        ledger=ledger(settings.table),
+        executions=StepFunctionsExecutions(_client("stepfunctions"), settings.state_machine_arn),
+        events=_events(settings.event_bus),
+        clock=_CLOCK,
+        formats=formats,
+    )
+
+
+def discover_backfill_ports(settings: s.DiscoverBackfill) -> discover_backfill.Ports:
+    return discover_backfill.Ports(objects(settings.bucket), objects, ledger(settings.table), _CLOCK)
+
+
+def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:
+    return plan_attempt.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+    )
+
+
+def submit_shard_ports(settings: s.SubmitShard) -> submit_shard.Ports:
+    return submit_shard.Ports(
+        objects(settings.bucket), ledger(settings.table), _openai(settings.openai_secret), _CLOCK, formats
+    )
+
+
+def poll_shard_ports(settings: s.PollShard) -> poll_shard.Ports:
+    return poll_shard.Ports(ledger(settings.table), _openai(settings.openai_secret), _CLOCK)
+
+
+def collect_shard_ports(settings: s.CollectShard) -> collect_shard.Ports:
+    return collect_shard.Ports(
+        objects(settings.bucket), ledger(settings.table), _openai(settings.openai_secret), _CLOCK
+    )
+
+
+def reconcile_shard_ports(settings: s.ReconcileShard) -> reconcile_shard.Ports:
+    return reconcile_shard.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK, formats)
+
+
+def reconcile_job_ports(settings: s.ReconcileJob) -> reconcile_job.Ports:
+    return reconcile_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
+    return seal_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
+
+
+def fail_job_ports(settings: s.FailJob) -> fail_job.Ports:
+    return fail_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)

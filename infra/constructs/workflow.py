@@ -69,8 +69,8 @@ class Workflow(Construct):
                 level=sfn.LogLevel.ALL,
             ),
         )
-        # cfn-lint knows one query language per machine, so `Seconds` in JSONata is an error to it (E3601). The definition
-        # is checked by asl-validator instead.
+        # cfn-lint knows one query language per machine, so `Seconds` in JSONata is an error to it (E3601);
+        # asl-validator checks the definition instead.
         resource = cast("sfn.CfnStateMachine", self.state_machine.node.default_child)
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3601"]}})
         acknowledge(

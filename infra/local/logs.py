@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ class _Reader:
 
     directory: Path
     offsets: dict[Path, int] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
+    seen: Counter[str] = field(default_factory=Counter)
 
     def new(self, endpoint_url: str | None) -> Iterator[Line]:
         for path in sorted(self.directory.glob("*.log")):
@@ -49,21 +50,27 @@ class _Reader:
             yield Line(path.stem, line)
 
     def _functions(self, aws: Aws) -> Iterator[Line]:
+        """The emulator's events have no id: a stream is only appended to, so what counts is how many were seen."""
+        new: list[tuple[int, str, str]] = []
         try:
-            events = [
-                (event["timestamp"], event["eventId"], group["logGroupName"], event["message"])
-                for page in aws.logs.get_paginator("describe_log_groups").paginate()
-                for group in page["logGroups"]
-                for events in aws.logs.get_paginator("filter_log_events").paginate(logGroupName=group["logGroupName"])
-                for event in events["events"]
-                if event["eventId"] not in self.seen
-            ]
+            for page in aws.logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=GROUP_PREFIX):
+                for group in (each["logGroupName"] for each in page["logGroups"]):
+                    new += self._group(aws, group)
         except (ClientError, BotoCoreError):
             return
-        for _, event_id, group, message in sorted(events):
-            self.seen.add(event_id)
+        for _, group, message in sorted(new, key=lambda event: event[0]):
             for text in message.rstrip("\n").split("\n"):
                 yield Line(group.removeprefix(GROUP_PREFIX), text)
+
+    def _group(self, aws: Aws, group: str) -> Iterator[tuple[int, str, str]]:
+        passed: Counter[str] = Counter()
+        for page in aws.logs.get_paginator("filter_log_events").paginate(logGroupName=group):
+            for event in page["events"]:
+                stream = f"{group} {event['logStreamName']}"
+                passed[stream] += 1
+                if passed[stream] > self.seen[stream]:
+                    yield event["timestamp"], group, event["message"]
+        self.seen |= passed
 
 
 def logs(state_dir: Path = STATE_DIR, *, follow: bool = False, pause_s: float = 1) -> Iterator[Line]:

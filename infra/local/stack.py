@@ -119,6 +119,14 @@ def checked_urls(provider_urls: Mapping[str, str]) -> dict[str, str]:
     return {name: url.rstrip("/") for name, url in provider_urls.items()}
 
 
+def openai_target(urls: Mapping[str, str], simulator_port: int, host: Mapping[str, str]) -> tuple[str, str]:
+    """Base URL and key for OpenAI. A key in `host` goes only where an explicit URL sends it, never to the simulator,
+    and without such a URL nothing but the simulator is called."""
+    if "openai" in urls:
+        return urls["openai"], host.get("OPENAI_API_KEY") or DUMMY_KEY
+    return simulation.openai_url(simulator_port), DUMMY_KEY
+
+
 def _ensure_emulator(where: StateDir, state: State, wait_scale: float, started: list[str], report: Report) -> None:
     running = state.emulator
     if running and running.alive and state.wait_scale == wait_scale and emulator.healthy(_endpoint(state)):
@@ -161,11 +169,10 @@ def _ensure_simulator(
 def _deploy(
     where: StateDir, state: State, directory: Path, stack: str, urls: Mapping[str, str], report: Report
 ) -> None:
-    openai = urls.get("openai") or simulation.openai_url(state.simulator_port or 0)
-    key = os.environ.get("OPENAI_API_KEY") if "openai" in urls else None
+    openai, key = openai_target(urls, state.simulator_port or 0, os.environ)
     read = assembly.read(directory, stack, assembly.local_environment(openai))
     try:
-        deployed = deploy.deploy(_endpoint(state), read, secrets={"OpenAISecret": key or DUMMY_KEY}, report=report)
+        deployed = deploy.deploy(_endpoint(state), read, secrets={"OpenAISecret": key}, report=report)
     except (ClientError, BotoCoreError) as error:
         raise Permanent("the emulator refused a call", where=f"stack {stack}", why=str(error)) from error
     if not deployed.changed:

@@ -184,6 +184,20 @@ def test_given_a_function_that_ran_when_logs_are_read_then_its_lines_are_there_o
 
 
 @pytest.mark.parametrize(
+    ("urls", "target"),
+    [
+        ({}, ("http://127.0.0.1:4600/openai/v1", stack.DUMMY_KEY)),
+        ({"openai": "https://api.example.org/v1"}, ("https://api.example.org/v1", "real")),
+    ],
+)
+def test_given_a_key_in_the_shell_when_no_url_is_given_then_only_the_simulator_is_called_and_without_it(
+    urls: dict[str, str], target: tuple[str, str]
+) -> None:
+    host = {"OPENAI_API_KEY": "real", "OPENAI_BASE_URL": "https://elsewhere.example.org/v1"}
+    assert stack.openai_target(urls, 4600, host) == target
+
+
+@pytest.mark.parametrize(
     "urls",
     [{"opnai": "http://x/v1"}, {"openai": "ftp://x"}, {"openai": "x:8000"}, {"openai": ""}, {"openai": "http://"}],
 )

@@ -78,6 +78,10 @@ class RecordResult(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
+NO_OUTPUT = msgspec.Raw(b"null")
+"""Of a record without an accepted answer; left out of its line."""
+
+
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of outcomes.jsonl.zst: the audit row of a (record, attempt).
 
@@ -94,7 +98,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: OutcomeClass
     code: str = ""
     reason: str = ""
-    output: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = NO_OUTPUT
     notes: tuple[str, ...] = ()
     provider: str = ""
     provider_job_id: str = ""

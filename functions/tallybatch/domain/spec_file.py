@@ -64,6 +64,9 @@ def parse_spec(data: bytes, *, file: str = "spec.yaml") -> Spec:
 def spec_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a spec file, for editors and `tallybatch spec schema`."""
     schema = Spec.model_json_schema(by_alias=True)
+    for section in schema["properties"].values():
+        if "$ref" in section:
+            del section["default"]
     native = {
         "properties": {"input": {"properties": {"format": {"not": {"const": "records"}}}, "required": ["format"]}}
     }

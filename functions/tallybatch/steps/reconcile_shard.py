@@ -17,7 +17,7 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
-from tallybatch.domain.outcomes import Outcome, OutcomeClass, RawRef
+from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.rows import AcceptedAnswer, Submission
@@ -191,7 +191,7 @@ class _Outcomes:
             outcome=outcome,
             code=result.code,
             reason=reason,
-            output=msgspec.Raw(output),
+            output=msgspec.Raw(output) if output else NO_OUTPUT,
             notes=notes,
             provider=row.provider,
             provider_job_id=row.provider_job_id,

@@ -56,6 +56,7 @@ async def guarded(
     if name == "status":
         return fault(int(argument), _retry_headers(rule))
     if name == "delay_s":
+        await request.body()  # read it while the client is still there: a client that gives up must not undo the call
         await asyncio.sleep(float(argument))
         core.clock.run_due()
     request.state.empty_page = name == "empty_page"

@@ -271,6 +271,7 @@ def test_given_a_stranger_when_asked_then_404_and_without_a_key_401(
     with pytest.raises(openai.NotFoundError) as refused:
         client.get("/nowhere", cast_to=object)
     assert refused.value.code == "unknown_url"
+    assert refused.value.request_id
     with pytest.raises(openai.AuthenticationError):
         client.with_options(default_headers={"Authorization": ""}).batches.list()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,7 @@ from tests.support.simulated import (
     MARKER,
     chat_line,
     chat_lines,
+    raw,
     results,
     run,
     scenario,
@@ -49,6 +52,29 @@ def test_given_a_connection_dropped_before_create_then_no_batch_exists(
     with pytest.raises(openai.APIConnectionError):
         start(client, chat_lines(1))
     assert client.batches.list().data == []
+
+
+def test_given_a_slow_create_when_the_client_gives_up_then_the_batch_exists_all_the_same(
+    client: openai.OpenAI, control: SimulatorControl
+) -> None:
+    scenario(control, calls=[{"on": "create", "fault": "delay_s:0.3"}])
+    file_id = upload(client, chat_lines(1))
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.1).batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={MARKER: "sub-slow"}
+        )
+    assert client.batches.list().data == []
+    time.sleep(0.4)
+    assert control.journal()["jobs_per_marker"] == {"sub-slow": 1}
+
+
+def test_given_a_connection_dropped_in_a_large_upload_then_no_file_exists(
+    client: openai.OpenAI, control: SimulatorControl
+) -> None:
+    scenario(control, calls=[{"on": "upload", "fault": "drop_before"}])
+    with pytest.raises(openai.APIConnectionError):
+        upload(client, [b"x" * 5_000_000])
+    assert client.files.list().data == []
 
 
 def test_given_500_after_create_when_the_sdk_retries_by_itself_then_three_batches_are_made(
@@ -273,3 +299,27 @@ def test_given_a_journal_directory_when_things_happen_then_they_are_appended_as_
     assert entries[2]["tokens"] == billed
     with pytest.raises(ProviderUnavailable):
         server.control.health()
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_given_a_shipped_scenario_when_a_patient_client_submits_then_the_job_ends_and_ids_add_up(
+    client: openai.OpenAI, control: SimulatorControl, name: str
+) -> None:
+    control.set_scenario(name)
+    patient = client.with_options(max_retries=2)
+    file_id = upload(patient, chat_lines(400))
+    with contextlib.suppress(openai.APIError):
+        client.batches.create(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
+    control.advance(600)
+    (batch,) = patient.batches.list().data
+    assert batch.status in ("completed", "expired")
+    assert batch.output_file_id
+    data = raw(patient, batch.output_file_id) + b"\n" + raw(patient, batch.error_file_id)
+    ids = set()
+    for text in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        with contextlib.suppress(ValueError):
+            ids.add(json.loads(text)["custom_id"])
+    submitted = {f"row-{number:04}" for number in range(400)}
+    expected_loss = {"demo": 0.03, "dirty-results": 0.02}.get(name, 0)
+    assert len(submitted & ids) >= 400 * (1 - expected_loss)
+    assert bool(ids - submitted) == (name == "identity")

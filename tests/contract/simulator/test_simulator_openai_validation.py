@@ -22,6 +22,7 @@ from tests.support.simulated import (
 
 GOOD = chat_line("good", "Title: M")
 EMBED = "/v1/embeddings"
+DEEP = json.loads("[" * 300 + "]" * 300)
 
 
 def request(**change: Any) -> bytes:
@@ -43,6 +44,7 @@ def request(**change: Any) -> bytes:
         (request(body={"messages": []}), "missing_required_parameter", "body.model"),
         (request(custom_id=7), "invalid_request", "custom_id"),
         (request(body="text"), "invalid_request", "body"),
+        (request(body=chat_body("x", deep=DEEP)), "invalid_request", "body"),
         (request(method="GET"), "invalid_method", "method"),
         (request(url=EMBED), "invalid_url", "url"),
         (request(body=chat_body("x", stream=True)), "streaming_unsupported", "body.stream"),

@@ -193,6 +193,7 @@ def test_given_a_fine_tuned_model_when_the_schema_has_bounds_then_it_is_not_stri
         (CHAT, {"response_format": {"type": "json_object"}}, LOOSE),
         (RESPONSES, {"text": {"format": {"type": "json_object"}}}, LOOSE),
         (EMBEDDINGS, {}, LOOSE),
+        (EMBEDDINGS, {"max_output_tokens": 5}, None),
     ],
 )
 def test_given_settings_that_cannot_work_when_the_format_is_made_then_bad_input(

@@ -59,6 +59,7 @@ def test_given_anchors_and_merges_when_read_then_own_keys_win_and_lines_are_thos
     shared = b"owner: &team {submitted_by: data-team, cost_center: '1'}\n"
     data = read_yaml(shared + b"other:\n  <<: *team\n  cost_center: '2'\n  bad: *team\n", file="f", what="refused")
 
+    assert data.problems == {}
     assert data.data["other"]["submitted_by"] == "data-team"
     assert data.data["other"]["cost_center"] == "2"
     assert data.data["other"]["bad"] == data.data["owner"]

@@ -15,8 +15,11 @@ MAX_EMBEDDING_INPUTS = 2_048
 
 
 def canonical(body: Json) -> bytes:
-    """The same content gives the same bytes, whatever the order of its keys."""
-    return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    """The same content gives the same bytes, in any order of its keys. Raises `ApiError` 400 if it is too deep."""
+    try:
+        return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        raise ApiError(400, "The body is nested too deeply.", code="invalid_json") from None
 
 
 def digest_of(canonical_body: bytes) -> bytes:

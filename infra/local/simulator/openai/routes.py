@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import orjson
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
@@ -68,18 +68,25 @@ class OpenAISimulator:
             try:
                 _check_key(request)
                 response = await guarded(self._core, PROVIDER, kind, handler, request, _fault)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody reads it; the request never arrived whole
             except ApiError as error:
                 response = json_answer(error.body, status=error.status, headers=error.headers)
-            response.headers["x-request-id"] = f"req_{uuid.uuid4().hex}"
-            response.headers["openai-version"] = "2020-10-01"
-            return response
+            return _stamped(response)
 
         return Route(path, answer, methods=[method])
 
 
 async def _nowhere(request: Request) -> Response:
     message = f"There is nothing at {request.method} {request.url.path}."
-    return json_answer(error_body(message, kind="invalid_request_error", code="unknown_url"), status=404)
+    body = error_body(message, kind="invalid_request_error", code="unknown_url")
+    return _stamped(json_answer(body, status=404))
+
+
+def _stamped(response: Response) -> Response:
+    response.headers["x-request-id"] = f"req_{uuid.uuid4().hex}"
+    response.headers["openai-version"] = "2020-10-01"
+    return response
 
 
 def _check_key(request: Request) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 
-from infra.local.simulator.openai.model import EMBEDDINGS, Json
-from infra.local.simulator.openai.requests import embedding_inputs, input_tokens
+from infra.local.simulator.openai.model import EMBEDDINGS, ApiError, Json
+from infra.local.simulator.openai.requests import canonical, embedding_inputs, input_tokens
 from infra.local.simulator.scenario import Limits, Models
 
+_SUSPICIOUS_BRACKETS = 200
 _MESSAGES = {
     "billing_hard_limit_reached": "The spend limit of this account is reached.",
     "empty_file": "The input file holds no requests.",
@@ -92,6 +93,11 @@ def _request(line: bytes, number: int, endpoint: str, first_line_of: dict[str, i
         raise _LineError("invalid_url", f"'url' is not the endpoint of the batch, {endpoint}.", "url")
     if not isinstance(body, dict):
         raise _LineError("invalid_request", "'body' is not a JSON object.", "body")
+    if line.count(b"{") + line.count(b"[") > _SUSPICIOUS_BRACKETS:
+        try:
+            canonical({"response": {"body": {"echo": body}}})
+        except ApiError:
+            raise _LineError("invalid_request", "'body' is nested too deeply.", "body") from None
     if body.get("stream"):
         raise _LineError("streaming_unsupported", "A batch cannot stream.", "body.stream")
     if body.get("model") is None:

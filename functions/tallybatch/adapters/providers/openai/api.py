@@ -73,7 +73,8 @@ class OpenAIApi:
     def upload(self, filename: str, body: BinaryIO) -> str:
         """Send an input file; returns its id. A repeated upload leaves an unused file, nothing worse.
 
-        `filename` should carry the submission_key. Raises `ProviderUnavailable`, `ProviderRefused`.
+        `filename` should carry the submission_key. `body` is streamed; the SDK's retries need it to be seekable.
+        Raises `ProviderUnavailable`, `ProviderRefused`.
         """
         where = "OpenAI upload"
         with _repeatable(where):
@@ -127,7 +128,10 @@ class OpenAIApi:
         import openai
 
         where = f"OpenAI job {provider_job_id}"
-        for look in range(1, GONE_LOOKS + 1):
+        heard = b""
+        for look in range(GONE_LOOKS):
+            if look:
+                self._sleep(GONE_PAUSE_S * look)
             try:
                 with _repeatable(where, but=openai.NotFoundError):
                     return _job(self._client.batches.with_raw_response.retrieve(provider_job_id).content, where)
@@ -136,10 +140,8 @@ class OpenAIApi:
                     raise ProviderUnavailable(
                         "a 404 that is not OpenAI's own answer", where=where, do="check the base URL and proxies"
                     ) from None
-                if look == GONE_LOOKS:
-                    return jobs.gone(provider_job_id, error.response.content)
-            self._sleep(GONE_PAUSE_S * look)
-        raise AssertionError("unreachable")
+                heard = error.response.content
+        return jobs.gone(provider_job_id, heard)
 
     def cancel(self, provider_job_id: str) -> ProviderJob:
         """Ask for cancellation; returns the state afterwards (`cancelling` for up to ten minutes). A job that has

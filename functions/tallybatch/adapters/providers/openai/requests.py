@@ -29,6 +29,8 @@ _OWNED = frozenset(
     {"model", "input", "messages", "instructions", "prompt", "stream", "stream_options", "background"}
     | {"previous_response_id", "conversation"}
 )
+_EMBEDDING_SETTINGS = frozenset({"dimensions", "encoding_format", "user"})
+"""All there are (SDK, embedding_create_params.py)."""
 _INPUT_FIELDS: Mapping[str, tuple[str, ...]] = {
     RESPONSES: ("input", "prompt"),
     CHAT: ("messages",),
@@ -163,7 +165,9 @@ def body_settings(endpoint: str, generation: Mapping[str, Any]) -> dict[str, Any
     settings: dict[str, Any] = {}
     for key, value in generation.items():
         native = _NATIVE_NAMES[endpoint].get(key, key)
-        if key in _OWNED or (key == "n" and value != 1):
+        if endpoint == EMBEDDINGS and key not in _EMBEDDING_SETTINGS:
+            problems.append(Problem("is not a setting of embeddings", key=f"generation.{key}"))
+        elif key in _OWNED or (key == "n" and value != 1):
             problems.append(Problem("is not a generation setting of a batch", key=f"generation.{key}"))
         elif native in settings:
             problems.append(Problem(f"is the same setting as another one: {native}", key=f"generation.{key}"))

@@ -39,6 +39,6 @@ def floats(vector: Vector) -> list[float]:
         values = list(struct.unpack(f"<{len(raw) // 4}f", raw))
     if not values:
         raise ValueError("a vector is empty")
-    if not all(map(math.isfinite, values)):
+    if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
         raise ValueError("a vector holds a number that is not finite")
     return values

@@ -1,0 +1,16 @@
+"""Fetch what the provider has for a shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallybatch import wiring
+from tallybatch.contracts import ShardItem
+from tallybatch.observability import Event, observed
+from tallybatch.settings import CollectShard
+from tallybatch.steps import collect_shard
+
+
+@observed(CollectShard)
+def handler(event: Event, settings: CollectShard) -> Any:
+    return collect_shard.run(ShardItem.model_validate(event), wiring.collect_shard_ports(settings))
