@@ -30,6 +30,7 @@ from tallybatch.cli.stack import Connection, Place, connect_to
 from tallybatch.cli.view import Snapshot, document, job_page
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.steps import verify_job
 from tallybatch.steps.verify_job import Verification
 
@@ -123,13 +124,23 @@ class Told:
         return cls(sum(jobs), max(jobs, default=0), {kind: count for kind, count in faults.items() if count > 0})
 
 
+def _fault(kind: str) -> str:
+    """`openai.create.lost_reply` in words."""
+    *where, what = kind.split(".")
+    return " ".join([*where[1:], what.replace("_", " ")])
+
+
 def _story(told: Told, verification: Verification | None, ended: Snapshot) -> Group:
     """What went wrong on purpose, and what came of it."""
     job = ended.job
     accepted, failed = job.counts.get("succeeded", 0), job.counts.get("failed", 0)
-    faults = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(told.faults.items()))
+    faults = [f"{count} {_fault(kind)}" for kind, count in sorted(told.faults.items())]
+    lost = Counter[str]()
+    for row in ended.submissions:
+        lost.update({kind: count for kind, count in row.counts.items() if kind not in ACCEPTED})
+    faults += [f"{count} records {kind}" for kind, count in lost.most_common()]
     rows: list[tuple[str, Any]] = [
-        ("went wrong on purpose", faults or "nothing"),
+        ("went wrong on purpose", ", ".join(faults) or "nothing"),
         (
             "paid for",
             f"{told.provider_jobs} provider jobs, at most {told.most_per_submission} per submission",

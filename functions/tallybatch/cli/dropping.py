@@ -14,7 +14,7 @@ from tallybatch.cli.files import require_file
 from tallybatch.cli.output import note, stderr
 from tallybatch.cli.specs import CheckedSpec
 from tallybatch.cli.stack import Connection
-from tallybatch.domain.errors import NotFound
+from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.identity import refused_job_key
 from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key
 from tallybatch.domain.lines import CHUNK_BYTES
@@ -51,6 +51,15 @@ class Drop:
         )
 
 
+def require_records(file: Path) -> None:
+    """Raises `NotFound` or `BadInput` for what cannot be a file of records, by its name."""
+    require_file(file)
+    if not file.name.endswith((".jsonl", ".jsonl.gz")):
+        problem = Problem("the name must end in .jsonl or .jsonl.gz", code="wrong_suffix")
+        do = "write one JSON object a line, and name the file so"
+        raise BadInput("the file is refused", [problem], where=str(file), do=do)
+
+
 def inbox_key(tenant: str, spec: str, dataset_version: str, file: Path) -> str:
     """Raises `BadInput` for a name, a tenant or a dataset version that the pipeline would refuse."""
     return parse_inbox_key(f"{INBOX}{tenant}/{spec}/{dataset_version}/{file.name}").key
@@ -58,7 +67,6 @@ def inbox_key(tenant: str, spec: str, dataset_version: str, file: Path) -> str:
 
 def drop(connection: Connection, file: Path, found: CheckedSpec, tenant: str, dataset_version: str) -> Drop:
     """Upload a file of any size; one of the same key is replaced."""
-    require_file(file)
     key = inbox_key(tenant, found.spec.name, dataset_version, file)
     size = file.stat().st_size
     sha256 = _sha256(file)

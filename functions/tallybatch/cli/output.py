@@ -28,7 +28,19 @@ def answer(document: Any, *, as_json: bool, human: RenderableType | None = None)
     if as_json or human is None:
         print(json.dumps(document, indent=2))
     else:
-        stdout().print(human)
+        show(human)
+
+
+def show(human: RenderableType) -> None:
+    """Print for people; without the padding of a terminal when it goes elsewhere."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(human)
+        return
+    with console.capture() as captured:
+        console.print(human)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def note(text: str) -> None:

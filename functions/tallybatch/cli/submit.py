@@ -9,18 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from tallybatch.cli import output
-from tallybatch.cli.dropping import await_job, drop, inbox_key
+from tallybatch.cli.dropping import Drop, await_job, drop, inbox_key, require_records
 from tallybatch.cli.errors import ExitCode
-from tallybatch.cli.files import require_file
 from tallybatch.cli.following import follow
 from tallybatch.cli.jobs import show_end
 from tallybatch.cli.options import AsJson, EndpointUrl, StackName, Tenant, connected
 from tallybatch.cli.reports import read_report
 from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
 from tallybatch.cli.stack import Connection
-from tallybatch.domain.errors import BadInput, Problem
+from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
+
+_REPORT_TRIES = 40
 
 
 def submit(
@@ -48,7 +49,7 @@ def submit(
     Example: `tallybatch submit films.jsonl --spec film-genre.yaml --follow`
     """
     version = dataset_version or datetime.now(UTC).strftime("%Y-%m-%d")
-    require_file(file)
+    require_records(file)
     require_name(tenant, "--tenant")
     local = load_spec(Path(spec)) if _is_path(spec) else None
     inbox_key(tenant, local.spec.name if local else spec, version, file)
@@ -58,7 +59,7 @@ def submit(
     dropped = drop(connection, file, found, tenant, version)
     output.note(f"dropped at {connection.objects.uri(dropped.key)}")
     job = await_job(connection, dropped)
-    _stop_if_refused(connection, job)
+    _stop_if_refused(connection, dropped, job, file)
     if with_follow:
         show_end(follow(connection, job.job_key), as_json=as_json)
         return
@@ -86,14 +87,26 @@ def _stored_spec(connection: Connection, tenant: str, name: str, local: CheckedS
     return local
 
 
-def _stop_if_refused(connection: Connection, job: Job) -> None:
+def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path) -> None:
     """Raises `BadInput` with the bad lines that the report lists."""
-    if job.state is not JobState.FAILED:
+    if job.job_key != dropped.refused_job_key:
         return
-    refusal: dict[str, Any] = read_report(connection, job).get("refusal", {})
-    if refusal:
-        problems = [Problem(p["reason"], p["line"], p["key"], p["code"]) for p in refusal["first"]]
-        rest = refusal["bad_count"] - len(problems)
-        more = f"; {rest} more are in {refusal['bad_lines']}" if rest else ""
-        do = (refusal["do"] or "mend the file and drop it again") + more + f"; report: {job.report}"
-        raise BadInput(refusal["what"], problems, where=refusal["where"], do=do)
+    read = _report_of_refusal(connection, job)
+    refusal = read["refusal"]
+    problems = [Problem(p["reason"], p["line"], p["key"], p["code"]) for p in refusal["first"]]
+    rest = refusal["bad_count"] - len(problems)
+    steps = [*read["next_steps"], f"the report is at {job.report}"]
+    if rest > 0:
+        steps.insert(0, f"{rest} more bad lines are in {refusal['bad_lines']}")
+    where = str(file) if refusal["where"] == dropped.key else refusal["where"]
+    raise BadInput(refusal["what"], problems, where=where, do="; ".join(step.rstrip(".") for step in steps))
+
+
+def _report_of_refusal(connection: Connection, job: Job) -> dict[str, Any]:
+    """It is written right after the job's row."""
+    for _ in range(_REPORT_TRIES):
+        try:
+            return read_report(connection, job)
+        except NotFound:
+            connection.sleep(0.5)
+    return read_report(connection, job)

@@ -76,28 +76,25 @@ def listing(job: Job) -> dict[str, Any]:
 def job_page(snapshot: Snapshot) -> RenderableType:
     """Everything about one job for a terminal."""
     job, shown = snapshot.job, document(snapshot)
-    parts: list[RenderableType] = [
-        facts(
-            [
-                ("job", job.job_key),
-                ("state", state_text(job.state.value)),
-                ("reason", job.reason),
-                ("tenant / spec", f"{job.tenant} / {job.spec}"),
-                ("dataset version", job.dataset_version),
-                ("source", job.source_uri),
-                ("model", f"{job.provider} {job.model_resolved}".strip()),
-                ("created", iso(job.created_at)),
-                ("updated", iso(job.updated_at)),
-                ("attempts", job.attempt),
-                ("records", _sentence(shown)),
-                ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
-                ("cost", "unpriced"),
-                ("certificate", job.certificate),
-                ("results", job.results_uri),
-                ("report", job.report),
-            ]
-        )
+    about: list[tuple[str, Any]] = [
+        ("job", job.job_key),
+        ("state", state_text(job.state.value)),
+        ("reason", job.reason),
+        ("tenant / spec", f"{job.tenant} / {job.spec}"),
+        ("dataset version", job.dataset_version),
+        ("source", job.source_uri),
+        ("model", f"{job.provider} {job.model_resolved}".strip()),
+        ("created", iso(job.created_at)),
+        ("updated", iso(job.updated_at)),
+        ("attempts", job.attempt),
+        ("records", _sentence(shown)),
+        ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
+        ("cost", "unpriced"),
+        ("certificate", job.certificate),
+        ("results", job.results_uri),
+        ("report", job.report),
     ]
+    parts: list[RenderableType] = [facts([(name, value) for name, value in about if value not in ("", None)])]
     if snapshot.submissions:
         columns = ("attempt", "shard", "state", "records", "outcomes", "provider job")
         rows = [
