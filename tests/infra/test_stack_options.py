@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from aws_cdk import App
 from pydantic import ValidationError
 
 from infra.app import main
+from infra.bundling import ROOT
 from infra.node import JSII_NODE, packaged_node
 from infra.options import Backfill, Source, StackOptions
 
@@ -116,5 +119,10 @@ def test_the_command_synthesises_a_local_stack_of_another_name(tmp_path: Path) -
 def test_jsii_runs_on_the_node_that_came_with_the_wheels() -> None:
     node = packaged_node()
     assert node is not None
-    assert node.is_file()
-    assert JSII_NODE in os.environ
+    environ = {name: value for name, value in os.environ.items() if name != JSII_NODE}
+    code = f"import infra.options, os; print(os.environ[{JSII_NODE!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == str(node)
+    assert "end-of-life" not in done.stderr

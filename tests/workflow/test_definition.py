@@ -35,7 +35,8 @@ LONGEST_CAUSE = "c" * 32_768
 
 EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Map": 4, "Succeed": 2, "Fail": 1}
 """Events that a state adds to its execution's history (API reference, HistoryEvent): entered and exited; for a task
-also scheduled, started, succeeded; for a distributed Map, whose children have their own histories, run started and ended."""
+also scheduled, started, succeeded; for a distributed Map also run started and ended, as children have histories of
+their own."""
 EVENTS_PER_RETRY = 3
 """A failed try of a task: scheduled, started, failed."""
 START_AND_END = 2
