@@ -51,7 +51,8 @@ class Objects(Protocol):
         self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
         """Write if absent. The same bytes again are a success, other bytes raise `Conflict`. A `BinaryIO` body is read
-        from its start and must be seekable; large ones go in parts. `retention` is a tag such as `raw=90d`."""
+        from its start and must be seekable; large ones go in parts. `retention` is the value of a tag that lifecycle
+        rules read: a class such as `raw`, or days such as `90d`."""
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
         """Write, replacing."""

@@ -29,6 +29,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_count: int = 0
     deadline_at: float = 0
     execution_name: str = ""
+    drop: str = ""
+    """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""

@@ -124,7 +124,7 @@ def _conclude(
         counts[outcome.outcome] += 1
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
-    ports.objects.put_once(key, file.close(), retention="results")
+    ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
     return {outcome.value: count for outcome, count in counts.items()}
 
