@@ -300,7 +300,7 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
 
 
 def _wait_for_provider(closure: Closure) -> list[str]:
-    """A later job takes over records whose job has ended; while they are still at the provider, that would pay twice."""
+    """A later job takes over records whose job has ended: while they are at the provider, that would pay twice."""
     out = sum(entry.records for entry in closure.submissions if entry.provider_jobs and not entry.terminal_at)
     if not out:
         return []

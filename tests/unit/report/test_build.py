@@ -167,7 +167,7 @@ def test_given_an_ending_without_a_reason_when_reported_then_state_and_reuse_are
     report = failure_report(reports.job(state), None, None)
     assert report["verdict"].startswith("The job")
     assert "reused" in report["next_steps"][-1]
-    assert any("cause" in step for step in report["next_steps"]) is (state is JobState.FAILED)
+    assert any("Mend the cause" in step for step in report["next_steps"]) is (state is JobState.FAILED)
 
 
 def test_given_a_closure_when_a_job_failed_then_what_was_paid_for_is_in_the_report() -> None:
