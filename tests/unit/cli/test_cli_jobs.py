@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -195,3 +196,15 @@ def test_a_job_that_runs_has_no_report_yet(operator: Operator) -> None:
     said = operator.run("report", "abc1")
     assert said.code == 4
     assert "it is RUNNING" in said.err
+
+
+def test_given_a_terminal_when_followed_then_bars_are_drawn_on_stderr_only(operator: Operator) -> None:
+    key = _moves(operator, JobState.RUNNING, JobState.COMPLETED)
+    counts = {"succeeded": 3, "missing": 1}
+    row = rows.submission(state=SubmissionState.RECONCILED, counts=counts, input_records=4)
+    operator.pipeline.ledger.put_submission(row, expected_version=None)
+    said = operator.run("follow", key, "--json", env={"FORCE_COLOR": "1"})
+    assert said.json["state"] == "COMPLETED"
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.err)
+    assert "3/4 accepted" in " ".join(drawn.split())
+    assert "3 succeeded, 1 missing" in drawn
