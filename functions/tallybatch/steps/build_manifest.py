@@ -172,7 +172,7 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
 
 def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
-    reader = _reader(spec, drop.place.tenant, ports.formats)
+    reader = record_reader(spec, drop.place.tenant, ports.formats)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
     with ports.objects.open(info.key, version_id=info.version_id, etag=info.etag) as stream:
         source = SourceStream(stream, gzipped=drop.place.gzipped)
@@ -188,7 +188,8 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
     return prepared, source
 
 
-def _reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
+def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
+    """What makes a record of each line of a file that is meant for this spec."""
     requests = Requests(spec, formats(spec))
     if spec.is_native:
         return NativeReader(
