@@ -98,7 +98,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records by outcome class, after reconciliation."""
     tokens: dict[str, int] = {}
     anomalies: dict[str, int] = {}
-    """unknown, duplicate_same, conflict, success_and_error, unparsable, model_drift, counts_disagree."""
+    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
 
 
 class RecordClaim(msgspec.Struct, frozen=True, gc=False):

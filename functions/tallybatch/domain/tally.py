@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
+from tallybatch.domain.retries import FOREVER_FAILED
 
 
 class Tallied(msgspec.Struct, gc=False):
@@ -62,8 +63,12 @@ class ShardTally:
             if now:
                 known.result, known.raw = result, raw
             self._note(known, "success_and_error")
-        else:
+        elif (known.result.outcome, known.result.code) == (result.outcome, result.code):
             self._note(known, "duplicate_same")
+        else:
+            if _rank(result) < _rank(known.result):
+                known.result, known.raw = result, raw
+            self._note(known, "errors_differ")
 
     def _note(self, known: Tallied, anomaly: str) -> None:
         self.anomalies[anomaly] += 1
@@ -77,3 +82,8 @@ class ShardTally:
 
 def _answered(result: RecordResult) -> bool:
     return result.outcome is OutcomeClass.SUCCEEDED
+
+
+def _rank(failure: RecordResult) -> tuple[bool, str, str]:
+    """Of two different failures the one that may be tried again counts, whichever line came first."""
+    return failure.outcome in FOREVER_FAILED, failure.outcome.value, failure.code
