@@ -166,7 +166,8 @@ class _Outcomes:
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
         if back is None and self._row.refusal:
-            return self._bare(record, OutcomeClass(self._row.refusal_class), tries, self._row.refusal)
+            failure = OutcomeClass(self._row.refusal_class)
+            return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
@@ -216,7 +217,7 @@ class _Outcomes:
     def waiting(self, record: ShardRecord, owner: str) -> Outcome:
         return self._bare(record, OutcomeClass.WAITING, record.tries, f"in flight for job {owner}")
 
-    def _bare(self, record: ShardRecord, outcome: OutcomeClass, tries: int, reason: str) -> Outcome:
+    def _bare(self, record: ShardRecord, outcome: OutcomeClass, tries: int, reason: str, *, code: str = "") -> Outcome:
         row = self._row
         return Outcome(
             record_id=record.record_id,
@@ -226,6 +227,7 @@ class _Outcomes:
             attempt=row.attempt,
             tries=tries,
             outcome=outcome,
+            code=code,
             reason=reason,
             provider=row.provider,
             provider_job_id=row.provider_job_id,
