@@ -27,16 +27,17 @@ class ShardTally:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
         self.usage = Usage()
-        """Over every line, failures and duplicates included: what the provider bills."""
+        """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
+        delivered twice is one execution, told by its request id."""
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        usage = result.usage
-        if usage.input or usage.output:
-            self.usage += usage
-        try:
-            known = self._by_id[result.record_id]
-        except KeyError:
+        known = self._by_id.get(result.record_id)
+        if known is None or not result.request_id or result.request_id != known.result.request_id:
+            usage = result.usage
+            if usage.input or usage.output:
+                self.usage += usage
+        if known is None and result.record_id not in self._by_id:
             self.anomalies["unknown"] += 1
             return False
         if known is None:
