@@ -79,7 +79,16 @@ def _tally(row: Submission, records: list[ShardRecord], context: JobContext, por
     if strays:
         body = b"".join(line + b"\n" for line in strays)
         ports.objects.put_once(context.keys.unknown_ids(row.submission_key), body, content_type="application/x-ndjson")
+    if _counts_disagree(row, tally):
+        tally.anomalies["counts_disagree"] += 1
     return tally
+
+
+def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
+    """Whether the provider counts another total than it was sent, or more rows than its files hold. The files win."""
+    told = row.progress
+    came = sum(back is not None for _, back in tally)
+    return told.get("total", 0) not in (0, row.input_records) or told.get("completed", 0) + told.get("failed", 0) > came
 
 
 def _read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> Iterator[bytes]:
