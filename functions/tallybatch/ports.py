@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Protocol
 
-from tallybatch.domain.outcomes import RecordResult
+from tallybatch.domain.outcomes import OutcomeClass, RecordResult
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.domain.spec import Spec
 
@@ -171,6 +171,8 @@ class ProviderJob:
     errors: tuple[JobError, ...] = ()
     quota_refused: bool = False
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
+    failure: OutcomeClass | None = None
+    """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,12 @@ def decode_object(line: bytes) -> dict[str, Any]:
         _refuse_undecodable(line, error)
     if type(value) is not dict:
         raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(value)}")
-    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _is_deep(value):
+    kinds = list(map(type, value.values()))
+    if (dict in kinds or list in kinds) and _is_deep(value):
         raise LineRefused("too_deep", _TOO_DEEP)
     # Each key and each string takes two quotes. A flat object whose quotes are just those of the keys and strings
     # that arrived cannot hold a key twice; anything else (nested, escaped quotes) is looked at slowly.
-    if line.count(b'"') != 2 * (len(value) + list(map(type, value.values())).count(str)):
+    if line.count(b'"') != 2 * (len(value) + kinds.count(str)):
         _check_keys_slowly(line)
     return value
 

@@ -75,7 +75,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""
-    """Why the provider would not take the submission, or failed it as a whole: its code and words."""
+    """Why the provider would not take the submission, or failed it as a whole."""
+    refusal_code: str = ""
     refusal_class: str = ""
     """The outcome class of every record for that reason."""
     unknown_since: float = 0

@@ -30,19 +30,20 @@ class ShardTally:
 
     @property
     def usage(self) -> Usage:
-        """Over every line, failures and duplicates included: what the provider bills."""
+        """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
+        delivered twice is one execution, told by its request id."""
         return Usage(self._input, self._cached_input, self._output, self._reasoning)
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        usage = result.usage
-        self._input += usage.input
-        self._cached_input += usage.cached_input
-        self._output += usage.output
-        self._reasoning += usage.reasoning
-        try:
-            known = self._by_id[result.record_id]
-        except KeyError:
+        known = self._by_id.get(result.record_id)
+        if known is None or not result.request_id or result.request_id != known.result.request_id:
+            usage = result.usage
+            self._input += usage.input
+            self._cached_input += usage.cached_input
+            self._output += usage.output
+            self._reasoning += usage.reasoning
+        if known is None and result.record_id not in self._by_id:
             self.anomalies["unknown"] += 1
             return False
         if known is None:
