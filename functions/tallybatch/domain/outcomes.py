@@ -41,14 +41,6 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     output: int = 0
     reasoning: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input + other.input,
-            self.cached_input + other.cached_input,
-            self.output + other.output,
-            self.reasoning + other.reasoning,
-        )
-
 
 class RawRef(msgspec.Struct, frozen=True):
     """Where the received bytes of a line are: object, byte offset, byte length without the newline, SHA-256."""

@@ -26,14 +26,20 @@ class ShardTally:
     def __init__(self, expected: Iterable[str]) -> None:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
-        self.usage = Usage()
+        self._input = self._cached_input = self._output = self._reasoning = 0
+
+    @property
+    def usage(self) -> Usage:
         """Over every line, failures and duplicates included: what the provider bills."""
+        return Usage(self._input, self._cached_input, self._output, self._reasoning)
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
         usage = result.usage
-        if usage.input or usage.output:
-            self.usage += usage
+        self._input += usage.input
+        self._cached_input += usage.cached_input
+        self._output += usage.output
+        self._reasoning += usage.reasoning
         try:
             known = self._by_id[result.record_id]
         except KeyError:
