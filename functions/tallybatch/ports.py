@@ -191,6 +191,9 @@ class ProviderFormat(Protocol):
     def request_line(self, record_id: str, *, system: str, user: str) -> bytes:
         """One line of the input file, without the newline, for a prompt that has been rendered."""
 
+    def request_bytes(self, *, system: str, user: str) -> int:
+        """Size of `request_line` in bytes, for any record_id of 32 characters."""
+
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
         """One line of the input file for a native request whose own id is replaced by record_id."""
 

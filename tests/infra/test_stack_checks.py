@@ -61,7 +61,9 @@ def test_each_acknowledgement_is_below_the_stack_and_has_a_reason(assembly: Path
 
 
 def test_only_these_rules_are_acknowledged_at_all(assembly: Path) -> None:
-    rules = Counter(finding.rpartition("AwsSolutions-")[2].partition("[")[0] for _, finding, _ in _acknowledged(assembly))
+    rules = Counter(
+        finding.rpartition("AwsSolutions-")[2].partition("[")[0] for _, finding, _ in _acknowledged(assembly)
+    )
     assert set(rules) == {"S1", "SQS3", "SMG4", "L1", "IAM5"}
     assert rules["S1"] == rules["SMG4"] == 1
 
@@ -75,5 +77,7 @@ def test_cfn_lint_finds_nothing(variant: str, request: pytest.FixtureRequest) ->
 
 
 def test_cfn_lint_sees_a_wrong_property(assembly: Path) -> None:
-    text = (assembly / "Tallybatch.template.json").read_text().replace('"Runtime": "python3.13"', '"Runtime": "python9"')
+    text = (
+        (assembly / "Tallybatch.template.json").read_text().replace('"Runtime": "python3.13"', '"Runtime": "python9"')
+    )
     assert cfnlint.api.lint(text, config=ManualArgs(regions=["us-east-1"]))

@@ -151,12 +151,13 @@ class KeyIndex:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._buffers: list[list[tuple[str, int]]] = [[] for _ in range(self._PARTITIONS)]
+        self._buffers: list[list[str | int]] = [[] for _ in range(self._PARTITIONS)]
+        """Keys and their line numbers, in turn."""
         self._held = 0
         self._spilled = False
 
     def add(self, key: str, line: int) -> None:
-        self._buffers[hash(key) & 63].append((key, line))
+        self._buffers[hash(key) & 63] += (key, line)
         self._held += 1
         if self._held >= self._FLUSH_RECORDS:
             self._spill()
@@ -181,11 +182,14 @@ class KeyIndex:
                 if first != line:
                     yield DuplicateKey(key, first, line)
 
-    def _partition(self, number: int, buffer: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    def _partition(self, number: int, buffer: list[str | int]) -> Iterator[tuple[str, int]]:
         path = self._folder / f"keys-{number}"
         if self._spilled and path.exists():
             with path.open("rb") as file:
                 while head := file.read(4):
-                    body = file.read(int.from_bytes(head, "big"))
-                    yield from cast("list[tuple[str, int]]", msgspec.msgpack.decode(body))
-        yield from buffer
+                    yield from _pairs(msgspec.msgpack.decode(file.read(int.from_bytes(head, "big"))))
+        yield from _pairs(buffer)
+
+
+def _pairs(flat: list[str | int]) -> Iterator[tuple[str, int]]:
+    return cast("Iterator[tuple[str, int]]", zip(flat[::2], flat[1::2], strict=True))

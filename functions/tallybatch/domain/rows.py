@@ -99,7 +99,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """unknown, duplicate_same, conflict, success_and_error, unparsable, model_drift, counts_disagree."""
 
 
-class RecordClaim(msgspec.Struct, frozen=True):
+class RecordClaim(msgspec.Struct, frozen=True, gc=False):
     """A wish to spend money on one record."""
 
     record_key: str
@@ -107,7 +107,7 @@ class RecordClaim(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where an accepted answer is: a zstd frame inside an outcome object, and the row within it."""
 
     record_key: str
@@ -120,7 +120,7 @@ class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the outcome line."""
 
 
-class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One slot for an accepted answer. `owner` is the job_key that may spend on it; `answer` is set once accepted."""
 
     record_key: str

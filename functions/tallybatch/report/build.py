@@ -273,8 +273,8 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
     if state == JobState.COMPLETED.value:
-        steps.append(f"Fetch the answers: tallybatch results {short} --out DIR")
-        steps.append(f"Prove them from the stored objects alone: tallybatch verify {short}")
+        steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
+        steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
         if closure.unknown:
             steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
