@@ -150,7 +150,8 @@ def _uv(*arguments: str) -> str:
     program = os.environ.get("UV") or shutil.which("uv")
     if program is None:
         raise BundlingError("uv is not on the path; install it (https://docs.astral.sh/uv/) or run under `uv run`")
-    command = [program, "--project", str(ROOT), *arguments] if arguments[0] == "export" else [program, *arguments]
+    plain = [program, "--color", "never"]
+    command = [*plain, "--project", str(ROOT), *arguments] if arguments[0] == "export" else [*plain, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise BundlingError(f"uv {arguments[0]} failed with code {done.returncode}:\n{done.stderr.strip()}")
