@@ -51,11 +51,12 @@ def decode_object(line: bytes) -> dict[str, Any]:
         _refuse_undecodable(line, error)
     if type(value) is not dict:
         raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(value)}")
-    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _is_deep(value):
+    kinds = list(map(type, value.values()))
+    if (dict in kinds or list in kinds) and _is_deep(value):
         raise LineRefused("too_deep", _TOO_DEEP)
     # Each key and each string takes two quotes. A flat object whose quotes are just those of the keys and strings
     # that arrived cannot hold a key twice; anything else (nested, escaped quotes) is looked at slowly.
-    if line.count(b'"') != 2 * (len(value) + list(map(type, value.values())).count(str)):
+    if line.count(b'"') != 2 * (len(value) + kinds.count(str)):
         _check_keys_slowly(line)
     return value
 
@@ -193,12 +194,13 @@ class KeyIndex:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._buffers: list[list[tuple[str, int]]] = [[] for _ in range(self._PARTITIONS)]
+        self._buffers: list[list[str | int]] = [[] for _ in range(self._PARTITIONS)]
+        """Keys and their line numbers, in turn."""
         self._held = 0
         self._spilled = False
 
     def add(self, key: str, line: int) -> None:
-        self._buffers[hash(key) & 63].append((key, line))
+        self._buffers[hash(key) & 63] += (key, line)
         self._held += 1
         if self._held >= self._FLUSH_RECORDS:
             self._spill()
@@ -223,11 +225,14 @@ class KeyIndex:
                 if first != line:
                     yield DuplicateKey(key, first, line)
 
-    def _partition(self, number: int, buffer: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    def _partition(self, number: int, buffer: list[str | int]) -> Iterator[tuple[str, int]]:
         path = self._folder / f"keys-{number}"
         if self._spilled and path.exists():
             with path.open("rb") as file:
                 while head := file.read(4):
-                    body = file.read(int.from_bytes(head, "big"))
-                    yield from cast("list[tuple[str, int]]", msgspec.msgpack.decode(body))
-        yield from buffer
+                    yield from _pairs(msgspec.msgpack.decode(file.read(int.from_bytes(head, "big"))))
+        yield from _pairs(buffer)
+
+
+def _pairs(flat: list[str | int]) -> Iterator[tuple[str, int]]:
+    return cast("Iterator[tuple[str, int]]", zip(flat[::2], flat[1::2], strict=True))

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
 from tallybatch.domain.retries import FOREVER_FAILED
 
 
-class Tallied:
+class Tallied(msgspec.Struct, gc=False):
     """What the channels said of one record."""
 
-    __slots__ = ("conflict", "notes", "raw", "result")
-
-    def __init__(self, result: RecordResult, raw: RawRef) -> None:
-        self.result = result
-        self.raw = raw
-        self.conflict = False
-        self.notes: tuple[str, ...] = ()
+    result: RecordResult
+    raw: RawRef
+    conflict: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class ShardTally:
@@ -27,17 +26,24 @@ class ShardTally:
     def __init__(self, expected: Iterable[str]) -> None:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
-        self.usage = Usage()
-        """Over every line, failures and duplicates included: what the provider bills."""
+        self._input = self._cached_input = self._output = self._reasoning = 0
+
+    @property
+    def usage(self) -> Usage:
+        """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
+        delivered twice is one execution, told by its request id."""
+        return Usage(self._input, self._cached_input, self._output, self._reasoning)
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        usage = result.usage
-        if usage.input or usage.output:
-            self.usage += usage
-        try:
-            known = self._by_id[result.record_id]
-        except KeyError:
+        known = self._by_id.get(result.record_id)
+        if known is None or not result.request_id or result.request_id != known.result.request_id:
+            usage = result.usage
+            self._input += usage.input
+            self._cached_input += usage.cached_input
+            self._output += usage.output
+            self._reasoning += usage.reasoning
+        if known is None and result.record_id not in self._by_id:
             self.anomalies["unknown"] += 1
             return False
         if known is None:

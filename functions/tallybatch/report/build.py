@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,28 +10,37 @@ import msgspec
 from tallybatch.domain.certificate import total_tokens
 from tallybatch.domain.closure import Closure, SubmissionEntry
 from tallybatch.domain.errors import Problem
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
+from tallybatch.report.meanings import ANOMALIES, FAILURES
 
 Report = dict[str, Any]
 
-_FAILURE_HELP = {
-    "permanent": "the request itself is wrong; see the code of each record in the outcomes",
-    "refused": "the model or a filter declined to answer",
-    "retryable": "still failing after the last attempt; raise retry.max_attempts or run the job later",
-    "expired": "the provider's window ended first",
-    "cancelled": "cancelled at the provider",
-    "truncated": "the answer was cut off; raise generation.max_output_tokens",
-    "unqualified": "the answer broke the output schema in every attempt",
-    "missing": "the provider returned nothing for it in every attempt",
-    "conflict": "answered more than once with different content",
-    "waiting": "another job had the record in flight until the deadline",
+REPORT_VERSION = 1
+FIRST_PROBLEMS = 100
+"""How many bad lines a refusal shows; all of them are in bad_lines.jsonl."""
+_WORTH_ANOTHER_RUN = ("retryable", "expired", "cancelled", "missing", "waiting")
+_SHORT_KEY = 12
+
+_ENDED = {
+    "FAILED": "The job failed.",
+    "CANCELLED": "The job was cancelled.",
+    "EXPIRED": "The job's deadline passed before it could close.",
 }
+_MEND = {
+    "FAILED": "Mend the cause named above.",
+    "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
+}
+_AGAIN = (
+    "Drop the file again; if neither it nor the spec has changed, under another dataset version, because the same is "
+    "this job. Accepted answers are reused, not paid again."
+)
 
 
 def final_counts(closure: Closure) -> dict[str, int]:
     """The counts of the final JSON of demo, follow and show."""
-    handed_over = [entry for entry in closure.submissions if entry.provider_jobs or entry.refusal]
     return {
         "succeeded": closure.succeeded,
         "reused": closure.reused,
@@ -40,55 +49,41 @@ def final_counts(closure: Closure) -> dict[str, int]:
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
         "in_review": 0,
-        "submissions": len(handed_over),
+        "submissions": _handed_over(closure.submissions),
         "provider_jobs": sum(len(entry.provider_jobs) for entry in closure.submissions),
     }
 
 
 def job_report(job: Job, manifest: Manifest, closure: Closure, *, state: str, results_uri: str, parts: int) -> Report:
-    """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL)."""
+    """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL). Times are Unix seconds, tokens as the
+    providers bill them, counts records; `results.records` is what `results.parts` objects hold together."""
     return {
         **_head(job, state, _verdict(closure, state)),
-        "source": manifest.source.model_dump(),
-        "provider": manifest.provider,
-        "model": manifest.model_resolved,
-        "prompt_version": manifest.prompt_version,
-        "schema_version": manifest.schema_version,
+        **_work(manifest),
         "at": closure.at,
-        "counts": {"expected": closure.expected, **final_counts(closure)},
-        "open": closure.open,
-        "failed_by_class": [
-            {"class": name, "records": count, "meaning": _FAILURE_HELP.get(name, "")}
-            for name, count in sorted(closure.failed.items(), key=lambda pair: -pair[1])
-        ],
-        "attempts": _attempts(closure),
-        "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
-        "anomalies": _sum(entry.anomalies for entry in closure.submissions),
-        "tokens": total_tokens(closure),
-        "results": {"uri": results_uri, "parts": parts},
-        "next_steps": _next_steps(closure, state),
+        **_sets(closure),
+        "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
+        "places": _places(job, manifest, closure, results_uri=results_uri),
+        "next_steps": _next_steps(job, closure, state),
     }
 
 
 def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None) -> Report:
-    """Report of a job that ended without closure: FAILED, CANCELLED or EXPIRED."""
-    report: Report = {
-        **_head(job, job.state.value, job.reason or "The job failed."),
-        "provider": job.provider,
-        "model": job.model_resolved,
+    """Report of a job that ended without closure: FAILED, CANCELLED or EXPIRED. `closure` is the last reconciliation
+    there was, None if the job never came so far."""
+    state = job.state.value
+    return {
+        **_head(job, state, job.reason or _ENDED.get(state, "The job ended without closure.")),
+        **(_work(manifest) if manifest else _known_work(job)),
         "at": job.updated_at,
-        "counts": {"expected": job.expected, **(final_counts(closure) if closure else {})},
-        "attempts": _attempts(closure) if closure else [],
-        "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions] if closure else [],
-        "tokens": total_tokens(closure) if closure else {},
+        **(_sets(closure) if closure else _no_sets(job.expected)),
+        "places": _places(job, manifest, closure, results_uri=""),
         "next_steps": [
-            "Mend the cause named above.",
-            "Drop the file again: accepted answers are reused, not paid again.",
+            *([_MEND[state]] if state in _MEND else []),
+            *(_wait_for_provider(closure) if closure else []),
+            _AGAIN,
         ],
     }
-    if manifest:
-        report["source"] = manifest.source.model_dump()
-    return report
 
 
 def refusal_report(
@@ -104,7 +99,7 @@ def refusal_report(
 ) -> Report:
     """Report of input that was refused: nothing was spent."""
     return {
-        **_head(job, job.state.value, f"Refused: {what}. Nothing was spent."),
+        **_head(job, job.state.value, f"Refused: {what.rstrip('.')}. Nothing was spent."),
         "source": {"uri": job.source_uri},
         "at": job.created_at,
         "counts": {"expected": 0, **job.counts},
@@ -112,53 +107,119 @@ def refusal_report(
             "what": what,
             "where": where,
             "bad_count": bad_count,
-            "by_code": by_code,
+            "by_code": _largest_first(by_code),
             "first": [
                 {"line": problem.line, "key": problem.key, "code": problem.code, "reason": problem.reason}
-                for problem in problems[:100]
+                for problem in problems[:FIRST_PROBLEMS]
             ],
             "bad_lines": bad_lines_uri,
         },
-        "next_steps": [do] if do else [],
+        "places": {"source": job.source_uri, "bad_lines": bad_lines_uri, **_reports(job)},
+        "next_steps": [do] if do else ["Mend the lines named below and drop the file again."],
     }
 
 
 def _head(job: Job, state: str, verdict: str) -> Report:
     return {
-        "report_version": 1,
+        "report_version": REPORT_VERSION,
         "job_key": job.job_key,
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
         "state": state,
         "verdict": verdict,
+        "created_at": job.created_at,
+        "deadline_at": job.deadline_at,
+    }
+
+
+def _work(manifest: Manifest) -> Report:
+    return {
+        "source": manifest.source.model_dump(),
+        "provider": manifest.provider,
+        "endpoint": manifest.endpoint,
+        "model": manifest.model_resolved,
+        "model_alias": manifest.model_alias,
+        "prompt_version": manifest.prompt_version,
+        "schema_version": manifest.schema_version,
+        "shards": len(manifest.shards),
+        "owner": manifest.owner,
+        "cost_center": manifest.cost_center,
+    }
+
+
+def _known_work(job: Job) -> Report:
+    """What the job's row alone says, when there is no manifest."""
+    return {
+        "source": {"uri": job.source_uri},
+        "provider": job.provider,
+        "model": job.model_resolved,
+        "shards": job.shard_count,
+    }
+
+
+def _sets(closure: Closure) -> Report:
+    return {
+        "counts": {"expected": closure.expected, **final_counts(closure)},
+        "closed": closure.closed,
+        "open": closure.open,
+        "waiting": closure.waiting,
+        "unsettled": closure.unsettled,
+        "failed_by_class": [
+            {"class": name, "records": count, "meaning": FAILURES.get(name, "")}
+            for name, count in _largest_first(closure.failed).items()
+        ],
+        "attempts": _attempts(closure),
+        "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
+        "anomalies": [
+            {"anomaly": name, "count": count, "meaning": ANOMALIES.get(name, "")}
+            for name, count in _largest_first(_sum(entry.anomalies for entry in closure.submissions)).items()
+        ],
+        "tokens": total_tokens(closure),
+    }
+
+
+def _no_sets(expected: int) -> Report:
+    return {
+        "counts": {"expected": expected},
+        "closed": False,
+        "failed_by_class": [],
+        "attempts": [],
+        "submissions": [],
+        "anomalies": [],
+        "tokens": {},
     }
 
 
 def _verdict(closure: Closure, state: str) -> str:
-    if state == "COMPLETED":
-        failed = f", {closure.failed_total} failed and are named" if closure.failed_total else ""
-        return f"Closed: {closure.succeeded} of {closure.expected} records have exactly one accepted answer{failed}."
+    if state == JobState.COMPLETED.value:
+        reused = f", {closure.reused:,} of them reused" if closure.reused else ""
+        failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
+        accepted = f"{closure.succeeded:,} of {closure.expected:,} records have exactly one accepted answer"
+        return f"Closed: {accepted}{reused}{failed}."
     gaps = {
         "missing": closure.missing,
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
-        "open": closure.open,
+        "still open": closure.open,
     }
-    named = ", ".join(f"{count} {name}" for name, count in gaps.items() if count)
-    return f"Not closed, so nothing was published: {named}."
+    named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
+    sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
+    return f"Not closed, so nothing was published: {named or sums}."
 
 
 def _attempts(closure: Closure) -> list[Report]:
-    numbers = sorted({entry.attempt for entry in closure.submissions})
+    """One row per attempt. `records` were in submissions that the provider took; `outcomes` are of all records of the
+    attempt, reused and waiting ones too. Times are Unix seconds, 0 when nothing was submitted or has ended."""
     rows = []
-    for number in numbers:
-        entries: list[SubmissionEntry] = [entry for entry in closure.submissions if entry.attempt == number]
+    for number in sorted({entry.attempt for entry in closure.submissions}):
+        entries = [entry for entry in closure.submissions if entry.attempt == number]
         rows.append(
             {
                 "attempt": number,
-                "submissions": len(entries),
-                "records": sum(entry.records for entry in entries),
+                "shards": len(entries),
+                "submissions": _handed_over(entries),
+                "records": sum(entry.records for entry in entries if entry.provider_jobs),
                 "outcomes": _sum(entry.counts for entry in entries),
                 "tokens": _sum(entry.tokens for entry in entries),
                 "began_at": min((entry.submitted_at for entry in entries if entry.submitted_at), default=0),
@@ -168,7 +229,12 @@ def _attempts(closure: Closure) -> list[Report]:
     return rows
 
 
-def _sum(counts: Any) -> dict[str, int]:
+def _handed_over(entries: Iterable[SubmissionEntry]) -> int:
+    """Submissions that went to a provider, whether it took them or not; shards with nothing left to ask are none."""
+    return sum(bool(entry.provider_jobs or entry.refusal) for entry in entries)
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for one in counts:
         for name, count in one.items():
@@ -176,12 +242,66 @@ def _sum(counts: Any) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _next_steps(closure: Closure, state: str) -> list[str]:
+def _largest_first(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _root(job: Job) -> str:
+    """`s3://bucket/` of the inbox, which is the pipeline's own; "" leaves bare keys."""
+    scheme, _, rest = job.source_uri.partition("://")
+    return f"{scheme}://{rest.split('/')[0]}/" if rest else ""
+
+
+def _reports(job: Job) -> dict[str, str]:
+    keys, root = JobKeys(job.tenant, job.job_key), _root(job)
+    return {"report_json": root + keys.report_json, "report": root + keys.report_html}
+
+
+def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, results_uri: str) -> dict[str, str]:
+    """URIs of what belongs to the job, only of what is there."""
+    keys, root = JobKeys(job.tenant, job.job_key), _root(job)
+    places = {"results": results_uri, "certificate": root + keys.certificate} if results_uri else {}
+    places |= _reports(job)
+    if closure:
+        places["closure"] = root + keys.closure(closure.attempt)
+        if closure.open:
+            places["open_records"] = root + closure.open_key
+        if any(entry.anomalies.get("unknown") for entry in closure.submissions):
+            places["unknown_ids"] = root + keys.unknown_ids("").removesuffix("unknown-.jsonl")
+    if manifest:
+        places |= {"manifest": root + keys.manifest, "spec": root + keys.spec}
+    places["source"] = job.source_uri
+    return {name: uri for name, uri in places.items() if uri}
+
+
+def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
+    short = job.job_key[:_SHORT_KEY]
     steps = []
-    if state != "COMPLETED" and closure.unknown:
-        steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
-    if state != "COMPLETED" and closure.open:
-        steps.append("The deadline passed while records were still out; drop the file again to go on from here.")
+    if state == JobState.COMPLETED.value:
+        steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
+        steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
+    else:
+        if closure.unknown:
+            steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
+        steps += _wait_for_provider(closure)
+        if closure.open:
+            steps.append(f"The deadline passed while records were open. {_AGAIN}")
+        if closure.missing or closure.duplicate:
+            steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:
         steps.append("Failed records are named with their reasons in the outcome objects of each submission.")
+    again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
+    if again and state == JobState.COMPLETED.value:
+        steps.append(
+            f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
+            "Accepted answers are reused, not paid again."
+        )
     return steps
+
+
+def _wait_for_provider(closure: Closure) -> list[str]:
+    """A later job takes over records whose job has ended: while they are at the provider, that would pay twice."""
+    out = sum(entry.records for entry in closure.submissions if entry.provider_jobs and not entry.terminal_at)
+    if not out:
+        return []
+    return [f"Wait until the provider's jobs with {out:,} records have ended or are cancelled, or they are paid twice."]

@@ -1,0 +1,29 @@
+"""What the words of a report mean: one line for each failure class and each anomaly, for JSON and page alike."""
+
+from __future__ import annotations
+
+FAILURES = {
+    "permanent": "The request itself is wrong: the code of each record in the outcomes says how.",
+    "refused": "The model or a filter declined to answer.",
+    "retryable": "Still failing after the last attempt: raise retry.max_attempts or run the records later.",
+    "expired": "The provider's window ended before the record was answered.",
+    "cancelled": "Cancelled at the provider before the record was answered.",
+    "truncated": "The answer was cut off: raise generation.max_output_tokens.",
+    "unqualified": "The answer broke the output schema or a rule in every attempt.",
+    "missing": "The provider returned nothing for the record in every attempt.",
+    "conflict": "Answered more than once with different content: never picked silently.",
+    "waiting": "Another job had the record in flight until the deadline.",
+}
+"""By outcome class, for records that failed for good."""
+
+ANOMALIES = {
+    "unknown": "Result lines with an id that was never sent: kept in quarantine, and the job cannot close over them.",
+    "duplicate_same": "A record was returned more than once with the same content: kept once.",
+    "conflict": "A record was answered more than once with different content: no answer was taken.",
+    "success_and_error": "A record came back both answered and failed: the answer counts.",
+    "unparsable": "Result lines that are not valid JSON: kept raw; the records they held count as missing.",
+    "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
+    "counts_disagree": "The provider's own counts differ from its files: the files count.",
+    "results_gone": "Result files that the provider no longer had when they were fetched.",
+}
+"""By the names under which submissions count them."""
