@@ -155,7 +155,7 @@ def test_given_a_missing_field_when_read_then_it_is_named_and_null_is_not_missin
 
 def native(problem: str = "") -> NativeReader:
     return NativeReader(
-        id_field="custom_id", identity=IDENTITY, problem=lambda line: problem, measure=lambda line: len(str(line))
+        id_field="custom_id", identity=IDENTITY, problem=lambda _: problem, measure=lambda line: len(str(line))
     )
 
 
