@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,8 +21,11 @@ from tallybatch.contracts import (
     S3Event,
     SealReply,
     ShardItem,
+    SubmitReply,
 )
-from tallybatch.domain.errors import Retryable, TallybatchError
+from tallybatch.domain.certificate import Certificate, from_bytes
+from tallybatch.domain.errors import Retryable
+from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import ProviderApi
@@ -36,18 +40,29 @@ from tallybatch.steps import (
     reconcile_shard,
     seal_job,
     submit_shard,
+    verify_job,
 )
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
 from tests.support.memory_objects import MemoryObjects
 
 TENANT = "acme"
+API_KEY = "sk-proj-key-of-the-tests-0123456789"
 RULES = SubmitRules(settle_window_s=300, create_within_s=30)
+UNKNOWN_WAIT_S = 30
+RETRYABLE_RETRIES = 6
+"""As many as the fewest that a task state of the ASL has for errors named in its Retry."""
+OTHER_RETRIES = 3
+"""As many as the ASL has for any other error of a task in a Map."""
 _MAX_STEPS = 500
+_MAX_ATTEMPTS = 60
+
+T = TypeVar("T")
 
 
-def s3_event(key: str, *, bucket: str = "bucket", etag: str = "") -> S3Event:
-    return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": {"key": key, "etag": etag}}})
+def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: str = "") -> S3Event:
+    dropped = {"key": key, "etag": etag, "version-id": version_id}
+    return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
 
 
 @dataclass
@@ -55,31 +70,52 @@ class Pipeline:
     """Virtual time: each wait of the workflow moves our clock and the simulator's alike."""
 
     simulator: SimulatorServer
-    provider: ProviderApi | None = None
+    provider: ProviderApi = field(default=None)  # type: ignore[assignment]
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     events: MemoryEvents = field(default_factory=MemoryEvents)
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
+    rules: SubmitRules = RULES
+    tasks: list[tuple[str, str]] = field(default_factory=list)
+    """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
     def __post_init__(self) -> None:
         if self.provider is None:
-            self.provider = OpenAIApi(lambda: "test-key", base_url=self.simulator.openai_base_url, timeout_s=5)
+            self.provider = self.openai()
         self.clock.at = self.simulator.core.clock.now()
+
+    def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
+        """The real adapter, over HTTP to the simulator; its own pauses pass in virtual time."""
+        defaults: dict[str, Any] = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self.wait}
+        return OpenAIApi(lambda: key, base_url=self.simulator.openai_base_url, **{**defaults, **options})
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.simulator.control.advance(seconds)
 
+    # What users do
+
     def push_spec(self, text: str, *, tenant: str = TENANT, name: str = "genre") -> None:
         self.objects.put(f"specs/{tenant}/{name}.yaml", text.encode())
 
-    def drop(
+    def upload(
         self, body: bytes, *, tenant: str = TENANT, spec: str = "genre", version: str = "v1", name: str = "films.jsonl"
-    ) -> dict[str, Any]:
-        key = f"inbox/{tenant}/{spec}/{version}/{name}"
-        self.objects.put(key, body)
-        return self.build(s3_event(key))
+    ) -> S3Event:
+        """Put a file into the inbox; returns the event that S3 sends for it."""
+        info = self.objects.put(f"inbox/{tenant}/{spec}/{version}/{name}", body)
+        return s3_event(info.key, etag=info.etag.strip('"'), version_id=info.version_id)
+
+    def drop(self, body: bytes, **where: str) -> dict[str, Any]:
+        return self.build(self.upload(body, **where))
+
+    def run(self, body: bytes, **where: str) -> Job:
+        """Drop a file and follow it to its end."""
+        job_key = self.drop(body, **where)["job_key"]
+        self.execute(job_key, tenant=where.get("tenant", TENANT))
+        return self.job(job_key)
+
+    # The state machine
 
     def build(self, event: S3Event) -> dict[str, Any]:
         ports = build_manifest.Ports(
@@ -87,74 +123,111 @@ class Pipeline:
         )
         return build_manifest.run(event, ports)
 
-    def execute(self, job_key: str, *, tenant: str = TENANT) -> SealReply:
-        """The state machine: raises what a Catch would not see, ends in FailJob for what it would."""
+    def execute(self, job_key: str, *, tenant: str = TENANT) -> SealReply | None:
+        """What was started for the job, to its end; None if nothing was. Ends in FailJob for what a Catch sees."""
+        job = self.job(job_key)
+        if not job.execution_name or job.state.value not in ("VALIDATED", "CREATED"):
+            return None
         request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket)
+        return self.work(request)
+
+    def work(self, request: JobInput) -> SealReply:
         try:
             return self._attempts(request)
-        except TallybatchError as error:
+        except Exception as error:  # as States.ALL
             failed = FailInput(
-                tenant=tenant, job_key=job_key, error={"Error": type(error).__name__, "Cause": str(error)}
+                tenant=request.tenant,
+                job_key=request.job_key,
+                bucket=request.bucket,
+                error={"Error": type(error).__name__, "Cause": json.dumps({"errorMessage": str(error)})},
             )
-            return fail_job.run(failed, fail_job.Ports(self.objects, self.ledger, self.events, self.clock))
+            return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
-        for _ in range(30):
-            plan = self.plan(request)
-            for item in self.items(plan):
-                self.shard(item)
-            reply = self.reconcile(request)
+        for _ in range(_MAX_ATTEMPTS):
+            reply = self.one_attempt(request)
             if reply.verdict != "retry":
                 break
             self.wait(reply.wait_s)
             request = request.model_copy(update={"attempt": reply.next_attempt})
         if reply.verdict == "closed":
-            for publish in msgspec.json.decode(self.objects.get(reply.items_key)):
-                publish_shard.run(PublishItem.model_validate(publish), self.objects)
-        return self.seal(request)
+            for item in self.publish_items(reply):
+                self.task("PublishShard", lambda item=item: publish_shard.run(item, self.objects))  # type: ignore[misc]
+        return self.task("SealJob", lambda: self.seal(request))
 
-    def plan(self, request: JobInput) -> AttemptPlan:
-        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
-        return plan_attempt.run(request, ports)
-
-    def items(self, plan: AttemptPlan) -> list[ShardItem]:
-        return [ShardItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(plan.items_key))]
+    def one_attempt(self, request: JobInput) -> ReconcileReply:
+        """PlanAttempt, ShardMap, ReconcileJob."""
+        plan = self.task("PlanAttempt", lambda: self.plan(request))
+        for item in self.items(plan):
+            self.shard(item)
+        return self.task("ReconcileJob", lambda: self.reconcile(request))
 
     def shard(self, item: ShardItem) -> None:
-        """The child execution. A lost shard does not lose the others."""
+        """A child execution of ShardMap. A lost one does not lose the others."""
         try:
             self.run_shard(item)
-        except TallybatchError:
-            return
+        except Exception:  # the Map tolerates every failure of a child
+            self.tasks.append(("ShardMap", "lost"))
 
     def run_shard(self, item: ShardItem) -> None:
-        assert self.provider is not None
-        poll_ports = poll_shard.Ports(self.ledger, self.provider, self.clock)
         waited: float = 0
         for _ in range(_MAX_STEPS):
-            submitted = self.retrying(lambda: self.submit(item))
+            submitted = self.task("SubmitShard", lambda: self.submit(item))
             if submitted.status in ("unknown", "quota"):
                 self.wait(submitted.wait_s)
                 continue
             if submitted.status != "submitted":
                 break
             while True:
-                polled = self.retrying(lambda: poll_shard.run(item, poll_ports, waited_s=waited, max_wait_s=600))
+                polled = self.task("PollShard", lambda waited=waited: self.poll(item, waited))  # type: ignore[misc]
                 if polled.status != "running":
                     break
                 waited = polled.wait_s
                 self.wait(waited)
             if polled.status == "terminal":
-                collect = collect_shard.Ports(self.objects, self.ledger, self.provider, self.clock)
-                self.retrying(lambda: collect_shard.run(item, collect))
+                self.task("CollectShard", lambda: self.collect(item))
                 break
             self.wait(polled.wait_s)
-        self.reconcile_shard(item)
+        self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
-    def submit(self, item: ShardItem) -> Any:
-        assert self.provider is not None
+    def task(self, name: str, call: Callable[[], T]) -> T:
+        """A task state with its Retry: more patient with errors that are named there than with others."""
+        retryable = others = 0
+        while True:
+            try:
+                reply = call()
+            except Exception as error:
+                self.tasks.append((name, type(error).__name__))
+                known = isinstance(error, Retryable)
+                retryable, others = retryable + known, others + (not known)
+                if retryable > RETRYABLE_RETRIES or others > OTHER_RETRIES:
+                    raise
+                self.wait(10)
+            else:
+                self.tasks.append((name, ""))
+                return reply
+
+    # Single states
+
+    def plan(self, request: JobInput) -> AttemptPlan:
+        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+        return plan_attempt.run(request, ports)
+
+    def items(self, plan: AttemptPlan) -> list[ShardItem]:
+        """The ItemReader of ShardMap."""
+        return [ShardItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(plan.items_key))]
+
+    def submit(self, item: ShardItem) -> SubmitReply:
         ports = submit_shard.Ports(self.objects, self.ledger, self.provider, self.clock, wiring.formats)
-        return submit_shard.run(item, ports, rules=RULES, unknown_wait_s=30)
+        return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
+
+    def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
+        ports = poll_shard.Ports(self.ledger, self.provider, self.clock)
+        return poll_shard.run(item, ports, waited_s=waited_s, max_wait_s=600)
+
+    def collect(self, item: ShardItem) -> dict[str, int]:
+        ports = collect_shard.Ports(self.objects, self.ledger, self.provider, self.clock)
+        return collect_shard.run(item, ports)
 
     def reconcile_shard(self, item: ShardItem) -> dict[str, int]:
         ports = reconcile_shard.Ports(self.objects, self.ledger, self.clock, wiring.formats)
@@ -163,26 +236,29 @@ class Pipeline:
     def reconcile(self, request: JobInput) -> ReconcileReply:
         return reconcile_job.run(request, reconcile_job.Ports(self.objects, self.ledger, self.clock))
 
+    def publish_items(self, reply: ReconcileReply) -> list[PublishItem]:
+        """The ItemReader of PublishMap."""
+        return [PublishItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(reply.items_key))]
+
     def seal(self, request: JobInput) -> SealReply:
         return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))
 
-    def retrying(self, call: Callable[[], Any]) -> Any:
-        """The Retry of a task state, for errors that are listed there."""
-        for _ in range(5):
-            try:
-                return call()
-            except Retryable:
-                self.wait(10)
-        return call()
+    def fail(self, request: FailInput) -> SealReply:
+        return fail_job.run(request, fail_job.Ports(self.objects, self.ledger, self.events, self.clock))
+
+    # What came of it
 
     def job(self, job_key: str) -> Job:
         job = self.ledger.job(job_key)
-        assert job is not None
+        assert job is not None, f"no job {job_key}"
         return job
 
-    def run(self, body: bytes, **where: str) -> Job:
-        """Drop a file and follow it to its end."""
-        reply = self.drop(body, **where)
-        if reply["state"] != "FAILED":
-            self.execute(reply["job_key"], tenant=where.get("tenant", TENANT))
-        return self.job(reply["job_key"])
+    def keys(self, job: Job) -> JobKeys:
+        return JobKeys(job.tenant, job.job_key)
+
+    def certificate(self, job: Job) -> Certificate:
+        key = self.keys(job).certificate
+        return from_bytes(self.objects.get(key), where=key)
+
+    def verify(self, job: Job) -> verify_job.Verification:
+        return verify_job.run(self.objects, self.keys(job))

@@ -29,6 +29,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_count: int = 0
     deadline_at: float = 0
     execution_name: str = ""
+    drop: str = ""
+    """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""
@@ -73,7 +75,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""
-    """Why the provider would not take the submission, or failed it as a whole: its code and words."""
+    """Why the provider would not take the submission, or failed it as a whole."""
+    refusal_code: str = ""
     refusal_class: str = ""
     """The outcome class of every record for that reason."""
     unknown_since: float = 0
@@ -96,7 +99,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records by outcome class, after reconciliation."""
     tokens: dict[str, int] = {}
     anomalies: dict[str, int] = {}
-    """unknown, duplicate_same, conflict, success_and_error, unparsable, model_drift, counts_disagree."""
+    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
 
 
 class RecordClaim(msgspec.Struct, frozen=True, gc=False):

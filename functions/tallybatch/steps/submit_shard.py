@@ -167,6 +167,7 @@ def _refused(row: Submission, reason: str, now: float) -> Submission | None:
         row,
         state=SubmissionState.REFUSED,
         refusal=reason[:500],
+        refusal_code="provider_refused",
         refusal_class=OutcomeClass.RETRYABLE.value,
         updated_at=now,
     )

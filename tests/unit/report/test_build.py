@@ -140,6 +140,20 @@ def test_given_failures_worth_another_run_when_closed_then_the_next_step_counts_
     assert again.startswith("3 of the failed")
 
 
+def test_given_records_still_at_the_provider_when_reported_then_waiting_comes_before_dropping_again() -> None:
+    steps = reports.partial()["next_steps"]
+    wait = next(place for place, step in enumerate(steps) if "1,601 records" in step and "paid twice" in step)
+    again = next(place for place, step in enumerate(steps) if "another dataset version" in step)
+    assert wait < again
+    assert not any("Wait" in step for step in reports.completed()["next_steps"] + reports.failed()["next_steps"])
+
+
+def test_given_a_job_that_failed_while_a_submission_was_out_when_reported_then_the_next_steps_warn_of_it() -> None:
+    out = reports.entry(1, 0, {}, records=700, terminal_at=0, state="RUNNING", outcomes="")
+    report = failure_report(reports.job(JobState.FAILED), reports.manifest(), reports.closure([out], open=700))
+    assert any("700 records" in step for step in report["next_steps"])
+
+
 def test_given_no_closure_when_a_job_failed_then_the_report_gives_reason_and_expected_count() -> None:
     report = failure_report(reports.job(JobState.FAILED, reason="NotFound: no spec"), None, None)
     assert (report["state"], report["verdict"]) == ("FAILED", "NotFound: no spec")
@@ -153,7 +167,7 @@ def test_given_an_ending_without_a_reason_when_reported_then_state_and_reuse_are
     report = failure_report(reports.job(state), None, None)
     assert report["verdict"].startswith("The job")
     assert "reused" in report["next_steps"][-1]
-    assert any("cause" in step for step in report["next_steps"]) is (state is JobState.FAILED)
+    assert any("Mend the cause" in step for step in report["next_steps"]) is (state is JobState.FAILED)
 
 
 def test_given_a_closure_when_a_job_failed_then_what_was_paid_for_is_in_the_report() -> None:
