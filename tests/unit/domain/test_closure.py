@@ -260,7 +260,7 @@ def test_given_a_record_without_a_code_when_open_then_its_outcome_is_the_reason(
 
 
 def test_given_an_outcome_line_when_decoded_then_closure_reads_what_it_needs_of_it() -> None:
-    line = b'{"record_id":"a","record_key":"k","shard_id":"s","attempt":2,"tries":2,"outcome":"expired","code":"x","new":1}'
+    line = b'{"record_id":"a","shard_id":"s","attempt":2,"tries":2,"outcome":"expired","code":"x","n":1}'
     assert decode_row(line) == Row("a", "s", OutcomeClass.EXPIRED, 2, "x")
 
 

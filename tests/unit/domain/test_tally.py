@@ -52,7 +52,7 @@ EXPECTED = ["a", "b", "c", "d"]
 
 
 def decided(back: Tallied | None) -> tuple[str, str | None, str]:
-    """All that a record's disposition depends on. Of a conflict no answer is taken; an answer's own code is no reason."""
+    """All that a record's disposition depends on. Of a conflict no answer is taken."""
     if back is None:
         return "missing", None, ""
     if back.conflict:
