@@ -99,13 +99,13 @@ def test_given_what_the_steps_hand_on_when_compared_with_the_payloads_then_the_f
     assert all(key.startswith(JobKeys(publish.tenant, publish.job_key).prefix) for key in publish.outcomes)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in CONTRACTS if name.startswith("stepfunctions/")))
+JOB_PAYLOADS = ("job-input", "attempt-plan", "caught-error", "caught-map-error", "caught-timeout")
+
+
+@pytest.mark.parametrize("name", JOB_PAYLOADS)
 def test_given_the_output_of_a_state_when_it_is_the_next_ones_input_then_it_is_understood(name: str) -> None:
     """Inputs of PlanAttempt, ReconcileJob, SealJob and FailJob all say which job."""
-    raw = payload(name)
-    if "shard_id" in raw:
-        assert ShardItem.model_fields.keys() - raw.keys() <= {"shard_sha256", "record_count"}
-        return
+    raw = payload(f"stepfunctions/{name}.json")
     job = JobInput.model_validate(raw)
     assert (job.tenant, job.job_key, job.bucket, job.attempt) == (
         raw["tenant"], raw["job_key"], raw["bucket"], raw["attempt"],
