@@ -1,4 +1,4 @@
-"""A function may die at any call that leaves it. Each such place of a whole job is tried, and each job ends the same."""
+"""A function may die at any call that leaves it: each such place of a whole job is tried, and each job ends the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tallybatch.contracts import JobInput
 from tallybatch.domain.rows import Job
 from tallybatch.ports import ProviderApi
 from tests.support.films import films, results, scenario, tokens_of
-from tests.support.interrupted import Interrupter, InterruptedPipeline
+from tests.support.interrupted import InterruptedPipeline, Interrupter
 from tests.support.pipeline import API_KEY
 
 SPEC = """\

@@ -13,7 +13,7 @@ from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import JobInput
 from tallybatch.domain.rows import Job
 from tests.support.films import classes, films, results, scenario, spec, tokens_of
-from tests.support.interrupted import Interrupter, InterruptedPipeline, Killed
+from tests.support.interrupted import InterruptedPipeline, Interrupter, Killed
 from tests.support.pipeline import OTHER_RETRIES, Pipeline
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Dying(Pipeline):
 
     def task(self, name: str, call: Callable[[], T]) -> T:
         if name == self.where and self.deaths < self.rounds * (1 + OTHER_RETRIES):
-            return super().task(name, self._die)
+            call = self._die
         return super().task(name, call)
 
     def _die(self) -> Any:
