@@ -1,4 +1,4 @@
-"""A function may die at any call that leaves it: each such place of a whole job is tried, and each job ends the same."""
+"""A function may die at any call that leaves it: every such place of a job is tried, and each job ends the same."""
 
 from __future__ import annotations
 
