@@ -136,12 +136,11 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
     prepared, source = _read_source(drop, folder, frozenset(), ports)
     if prepared.bad_count and spec.input.on_bad_line == "quarantine" and 0 not in prepared.bad_line_numbers:
-        bad = prepared
         second = folder / "good"
         second.mkdir()
-        prepared, source = _read_source(drop, second, bad.bad_line_numbers, ports)
-        if prepared.records:
-            return _accept(drop, prepared, source, bad, ports)
+        good, source = _read_source(drop, second, prepared.bad_line_numbers, ports)
+        if good.records:
+            return _accept(drop, good, source, prepared, ports)
     if prepared.bad_count:
         job_key = identity.refused_job_key(
             tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
