@@ -68,9 +68,10 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def _counts(reply: Any) -> dict[str, Any]:
+    """Ids too: what a file in the inbox has become is known at the end only."""
     if not isinstance(reply, dict):
         return {}
-    return {name: value for name, value in reply.items() if isinstance(value, int | str) and name not in _IDS}
+    return {name: value for name, value in reply.items() if isinstance(value, int | str)}
 
 
 def _since(began: float) -> float:

@@ -51,7 +51,8 @@ class Objects(Protocol):
         self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
         """Write if absent. The same bytes again are a success, other bytes raise `Conflict`. A `BinaryIO` body is read
-        from its start and must be seekable; large ones go in parts. `retention` is a tag such as `raw=90d`."""
+        from its start and must be seekable; large ones go in parts. `retention` is the value of a tag that lifecycle
+        rules read: a class such as `raw`, or days such as `90d`."""
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
         """Write, replacing."""
@@ -193,6 +194,9 @@ class ProviderFormat(Protocol):
     def request_line(self, record_id: str, *, system: str, user: str) -> bytes:
         """One line of the input file, without the newline, for a prompt that has been rendered."""
 
+    def request_bytes(self, *, system: str, user: str) -> int:
+        """Size of `request_line` in bytes, for any record_id of 32 characters."""
+
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
         """One line of the input file for a native request whose own id is replaced by record_id."""
 
@@ -214,10 +218,15 @@ class ProviderApi(Protocol):
     @property
     def name(self) -> str: ...
 
-    def upload(self, filename: str, body: BinaryIO) -> str:
-        """Returns the provider's file id."""
+    @property
+    def create_is_idempotent(self) -> bool:
+        """Whether create with the same marker again gives the job that is there. Then an unknown outcome is resolved
+        by sending it again, not by looking for the marker."""
 
-    def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
+    def upload(self, filename: str, body: BinaryIO, *, uri: str) -> str:
+        """Returns what create takes as `file_id`. `uri` is where the same bytes are in our bucket."""
+
+    def create(self, *, submission_key: str, file_id: str, endpoint: str, model: str, output_uri: str) -> ProviderJob:
         """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
         all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not, and
         `ProviderUnavailable` only when the request provably never left."""

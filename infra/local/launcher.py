@@ -66,6 +66,15 @@ MENDS = (
         "    lambda_svc.invoke_async_with_retry(exec_record, event)\n",
         "EventBridge invokes a function asynchronously: two more tries, then the dead-letter queue",
     ),
+    Mend(
+        "ministack.services.stepfunctions",
+        '    max_conc = int(state_def.get("MaxConcurrency") or 0)\n',
+        '    max_conc = state_def.get("MaxConcurrency")\n'
+        '    if "MaxConcurrencyPath" in state_def:\n'
+        '        max_conc = _resolve_path_or_ctx(state_def["MaxConcurrencyPath"], effective, ctx)\n'
+        "    max_conc = int(max_conc or 0)\n",
+        "a distributed Map runs as many children as MaxConcurrencyPath says, not up to 64 at once",
+    ),
 )
 
 

@@ -17,7 +17,9 @@ def _rules(template: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _matches(pattern: object, value: object) -> bool:
     """EventBridge's pattern language as far as the rule uses it: nested keys, exact values, `prefix`."""
     if isinstance(pattern, Mapping):
-        return isinstance(value, Mapping) and all(key in value and _matches(pattern[key], value[key]) for key in pattern)
+        return isinstance(value, Mapping) and all(
+            key in value and _matches(pattern[key], value[key]) for key in pattern
+        )
     assert isinstance(pattern, list)
     for option in pattern:
         if isinstance(option, Mapping) and "prefix" in option:

@@ -82,9 +82,9 @@ def _statements(template: Mapping[str, Any]) -> Iterator[tuple[str, list[str], l
 
 def _of(template: Mapping[str, Any], name: str) -> list[tuple[list[str], list[str], dict[str, Any]]]:
     own = re.compile(f"Functions{name}Role[0-9A-F]{{8}}")
-    found = [rest for role, *rest in _statements(template) if own.fullmatch(role)]
+    found = [each[1:] for each in _statements(template) if own.fullmatch(each[0])]
     assert found, name
-    return [(actions, resources, statement) for actions, resources, statement in found]
+    return found
 
 
 def _prefixes(template: Mapping[str, Any], name: str, action: str) -> set[str]:
@@ -136,7 +136,9 @@ def test_listing_is_bound_to_the_prefixes_that_may_be_read(template: Mapping[str
     listed: set[str] = set()
     for actions, resources, statement in _of(template, name):
         if "s3:ListBucket" in actions and resources == [bucket]:
-            listed |= {each.removesuffix("*") for each in _list(statement["Condition"]["StringLikeIfExists"]["s3:prefix"])}
+            listed |= {
+                each.removesuffix("*") for each in _list(statement["Condition"]["StringLikeIfExists"]["s3:prefix"])
+            }
     assert listed == READS[name]
 
 
@@ -161,7 +163,12 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
     assert ("states:StartExecution" in actions) == (name == "BuildManifest")
     assert ("sqs:SendMessage" in actions) == (name in {"BuildManifest", "DiscoverBackfill"})
-    assert not actions & {"dynamodb:DeleteItem", "dynamodb:Scan", "lambda:InvokeFunction", "secretsmanager:PutSecretValue"}
+    assert not actions & {
+        "dynamodb:DeleteItem",
+        "dynamodb:Scan",
+        "lambda:InvokeFunction",
+        "secretsmanager:PutSecretValue",
+    }
 
 
 def test_the_key_is_used_only_through_services(template: Mapping[str, Any]) -> None:
@@ -177,7 +184,9 @@ def test_the_key_is_used_only_through_services(template: Mapping[str, Any]) -> N
 def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(template: Mapping[str, Any]) -> None:
     own = [rest for role, *rest in _statements(template) if role.startswith("WorkflowRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
-    called = {re.sub(r"^<Functions(\w+)Function[0-9A-F]{8}>$", r"\1", each) for each in by_action["lambda:InvokeFunction"]}
+    called = {
+        re.sub(r"^<Functions(\w+)Function[0-9A-F]{8}>$", r"\1", each) for each in by_action["lambda:InvokeFunction"]
+    }
     assert called == set(NAMES) - {"BuildManifest", "DiscoverBackfill"}
     (items,) = by_action["s3:GetObject"]
     assert items.endswith("/jobs/*")

@@ -10,7 +10,9 @@ from tallybatch.contracts import BackfillRequest
 
 
 def _schedules(template: Mapping[str, Any]) -> dict[str, Any]:
-    found = [each["Properties"] for each in template["Resources"].values() if each["Type"] == "AWS::Scheduler::Schedule"]
+    found = [
+        each["Properties"] for each in template["Resources"].values() if each["Type"] == "AWS::Scheduler::Schedule"
+    ]
     return {each["Name"]: each for each in found}
 
 

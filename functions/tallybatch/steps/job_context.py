@@ -8,6 +8,7 @@ from functools import lru_cache
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.retention import RetentionClass, retention_tag
 from tallybatch.domain.retries import RetryPolicy
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
@@ -28,6 +29,16 @@ class JobContext:
     def retry_policy(self) -> RetryPolicy:
         retry = self.spec.retry
         return RetryPolicy(retry.max_attempts, retry.backoff.total_seconds(), retry.retry_unqualified)
+
+    def retention(self, kind: RetentionClass) -> str:
+        """The tag of an object of this job, as `Objects.put_once` takes it."""
+        return retention(self.spec, kind)
+
+
+def retention(spec: Spec, kind: RetentionClass) -> str:
+    """The class where the spec is silent, else the days that it asks for."""
+    asked = kind in spec.retention.model_fields_set
+    return retention_tag(kind, getattr(spec.retention, kind).days if asked else None)
 
 
 def load_job(objects: Objects, tenant: str, job_key: str) -> JobContext:

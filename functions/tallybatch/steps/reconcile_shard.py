@@ -125,7 +125,7 @@ def _conclude(
     reused = _reused(excluded, ports.objects)
     builder = _Outcomes(row, context)
     file = OutcomeFile()
-    counts: Counter[str] = Counter()
+    counts: Counter[OutcomeClass] = Counter()
     accepted: list[tuple[int, str]] = []
     for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
         if record.record_id in reused:
@@ -136,14 +136,14 @@ def _conclude(
             outcome = builder.returned(record, back)
             if outcome.outcome is OutcomeClass.SUCCEEDED:
                 accepted.append((number, outcome.record_key))
-        tally.anomalies["model_drift"] += "model_drift" in outcome.notes
-        counts[outcome.outcome.value] += 1
+        if "model_drift" in outcome.notes:
+            tally.anomalies["model_drift"] += 1
+        counts[outcome.outcome] += 1
         file.add(outcome)
-    tally.anomalies = +tally.anomalies
     key = context.keys.outcomes(row.attempt, row.submission_key)
-    ports.objects.put_once(key, file.close(), retention="results")
+    ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
-    return dict(counts)
+    return {outcome.value: count for outcome, count in counts.items()}
 
 
 def _accept(row: Submission, file: OutcomeFile, accepted: list[tuple[int, str]], uri: str, ledger: Ledger) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.domain.prompts import Prompt
+from tallybatch.domain.input_lines import LineRefused
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.spec import Spec
+from tallybatch.domain.templates import Template
 from tallybatch.ports import ProviderFormat
 
 _SAMPLE_ID = "0" * 32
@@ -21,16 +22,25 @@ class Requests:
     def __init__(self, spec: Spec, provider_format: ProviderFormat) -> None:
         self.format = provider_format
         self._system = (spec.prompt.system or "") if spec.prompt else ""
-        self._prompt = Prompt(spec.prompt.user) if spec.prompt else None
+        self._template = Template(spec.prompt.user) if spec.prompt else None
 
     def render(self, record_id: str, values: dict[str, Any]) -> bytes:
         """Without the newline. Raises `LineRefused` when the template cannot be filled."""
-        if self._prompt is None:
+        if self._template is None:
             return self.format.native_line(record_id, values)
-        return self.format.request_line(record_id, system=self._system, user=self._prompt.render(values))
+        return self.format.request_line(record_id, system=self._system, user=self._user(values))
+
+    def _user(self, values: dict[str, Any]) -> str:
+        assert self._template is not None  # noqa: S101 - asked for formats with a prompt only
+        try:
+            return self._template.render(values)
+        except ValueError as error:
+            raise LineRefused("template", f"the prompt cannot be filled: {error}") from None
 
     def measure(self, values: dict[str, Any]) -> int:
-        return len(self.render(_SAMPLE_ID, values)) + 1
+        if self._template is None:
+            return len(self.format.native_line(_SAMPLE_ID, values)) + 1
+        return self.format.request_bytes(system=self._system, user=self._user(values)) + 1
 
     def line(self, record: ShardRecord) -> bytes:
         """The request of a shard's record, newline included."""

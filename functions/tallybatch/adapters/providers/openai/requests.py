@@ -42,6 +42,7 @@ _NATIVE_NAMES: Mapping[str, Mapping[str, str]] = {
     EMBEDDINGS: {},
 }
 _encode = msgspec.json.Encoder().encode
+_SAMPLE_ID = "0" * 32
 
 
 class OpenAIFormat:
@@ -84,7 +85,16 @@ class OpenAIFormat:
             line = b"".join((self._head, _encode(record_id), prefix[1], _encode(user), self._tail))
         except UnicodeEncodeError:
             raise ValueError(f"record {record_id!a}: its prompt holds a lone surrogate, no legal Unicode") from None
-        return line if user.isascii() else _one_line(line)
+        return _one_line(line) if _splits_lines(user) else line
+
+    def request_bytes(self, *, system: str, user: str) -> int:
+        """Size of `request_line` for any record_id of 32 characters; builds no line where it need not."""
+        if _splits_lines(user):
+            return len(self.request_line(_SAMPLE_ID, system=system, user=user))
+        prefix = self._prefix
+        if prefix[0] != system:
+            prefix = self._prefix = (system, self._body_prefix(system))
+        return len(self._head) + len(_SAMPLE_ID) + 2 + len(prefix[1]) + len(_encode(user)) + len(self._tail)
 
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
         """One line for a native request: its `body` as it is (a `msgspec.Raw` even byte for byte), our id instead of
@@ -198,6 +208,10 @@ def _put_schema(settings: dict[str, Any], endpoint: str, schema: Mapping[str, An
         settings["response_format"] = {"type": "json_schema", "json_schema": described}
     else:
         _nest(settings, "text", "format", {"type": "json_schema", **described})
+
+
+def _splits_lines(text: str) -> bool:
+    return "\u2028" in text or "\x85" in text or "\u2029" in text
 
 
 def _one_line(line: bytes) -> bytes:

@@ -1,0 +1,40 @@
+"""Options that several commands share, and the way from them to a connection."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+import typer
+
+from tallybatch.cli.stack import Connection, Connector, Target, connect
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress and log go to stderr.")]
+StackName = Annotated[
+    str,
+    typer.Option(
+        "--stack",
+        envvar="TALLYBATCH_STACK",
+        metavar="NAME",
+        show_default=False,
+        help="CloudFormation stack in the AWS account of the environment (AWS_PROFILE, AWS_REGION, …). Without it: the "
+        "local stack if one is up, else the stack Tallybatch on AWS.",
+    ),
+]
+EndpointUrl = Annotated[
+    str,
+    typer.Option(
+        "--endpoint-url",
+        envvar="AWS_ENDPOINT_URL",
+        metavar="URL",
+        show_default=False,
+        help="Where the AWS APIs are, e.g. an emulator.",
+    ),
+]
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="A job_key, or a unique prefix of one.")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Whose data and specs these are.")]
+
+
+def connected(ctx: typer.Context, stack: str, endpoint_url: str) -> Connection:
+    """Whoever runs the app may put a connector of its own into the context's `obj`."""
+    connector = cast("Connector | None", ctx.find_root().obj) or connect
+    return connector(Target(stack, endpoint_url))

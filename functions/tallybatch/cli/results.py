@@ -1,0 +1,120 @@
+"""`tallybatch results` and `verify`: fetch what a certificate names, and prove the certificate."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tallybatch.cli import output
+from tallybatch.cli.errors import ExitCode
+from tallybatch.cli.finding import find_job_keys
+from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, StackName, connected
+from tallybatch.cli.stack import Connection
+from tallybatch.domain.certificate import Certificate, from_bytes
+from tallybatch.domain.errors import NotClosed, NotFound, ObjectDamaged
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.lines import CHUNK_BYTES
+from tallybatch.steps import verify_job
+
+
+def results(
+    ctx: typer.Context,
+    job: JobRef,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", file_okay=False, help="Folder to write to; is made.")],
+    stack: StackName = "",
+    endpoint_url: EndpointUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Download a job's accepted records as results.jsonl (.gz if the spec compresses), with certificate.json. Each part
+    is checked against the hash in the certificate. A job without one has no results: exit code 1.
+
+    Example: `tallybatch results 1f3a9c --out films`
+    """
+    connection = connected(ctx, stack, endpoint_url)
+    keys = find_job_keys(connection, job)
+    certificate, stored = _certificate(connection, keys)
+    out.mkdir(parents=True, exist_ok=True)
+    path, size = _write_parts(connection, certificate, out)
+    (out / "certificate.json").write_bytes(stored)
+    document = {
+        "job_key": keys.job_key,
+        "records": certificate.succeeded,
+        "bytes": size,
+        "results": str(path),
+        "certificate": str(out / "certificate.json"),
+    }
+    output.answer(document, as_json=as_json, human=output.facts(list(document.items())))
+
+
+def verify(
+    ctx: typer.Context, job: JobRef, stack: StackName = "", endpoint_url: EndpointUrl = "", as_json: AsJson = False
+) -> None:
+    """Prove a job's certificate from the objects alone: every hash, every count, every published record. Exit code 1
+    at the first difference.
+
+    Example: `tallybatch verify 1f3a9c`
+    """
+    connection = connected(ctx, stack, endpoint_url)
+    keys = find_job_keys(connection, job)
+    _certificate_or_refuse(connection, keys)
+    found = verify_job.run(connection.objects, keys)
+    document = {
+        "job_key": keys.job_key,
+        "ok": found.ok,
+        "checked_objects": found.checked_objects,
+        "checked_records": found.checked_records,
+        "difference": found.difference or None,
+    }
+    output.answer(document, as_json=as_json, human=output.facts(list(document.items())))
+    if not found.ok:
+        output.note(f"the job is not as certified: {found.difference}")
+        raise typer.Exit(ExitCode.NOT_COMPLETED)
+
+
+def _certificate(connection: Connection, keys: JobKeys) -> tuple[Certificate, bytes]:
+    stored = _certificate_or_refuse(connection, keys)
+    return from_bytes(stored, where=connection.objects.uri(keys.certificate)), stored
+
+
+def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> bytes:
+    """Raises `NotClosed` for a job without a certificate, and says how it stands."""
+    try:
+        return connection.objects.get(keys.certificate)
+    except NotFound:
+        job = connection.ledger.job(keys.job_key)
+        raise NotClosed(
+            "the job has no certificate, so it has no results",
+            where=f"job {keys.job_key}",
+            why=f"it is {job.state.value}" + (f": {job.reason}" if job.reason else "") if job else "",
+            do=f"read its report: {job.report}" if job and job.report else "wait for its end with `tallybatch follow`",
+        ) from None
+
+
+def _write_parts(connection: Connection, certificate: Certificate, out: Path) -> tuple[Path, int]:
+    """All parts in the order of the manifest, in one file that appears when it is whole. gzip parts one after another
+    are a gzip file. Raises `ObjectDamaged` for a part that has another hash than was certified."""
+    gzipped = any(part.key.endswith(".gz") for part in certificate.results)
+    path = out / ("results.jsonl.gz" if gzipped else "results.jsonl")
+    unfinished = path.with_name(path.name + ".part")
+    size = 0
+    try:
+        with unfinished.open("wb") as file:
+            for part in certificate.results:
+                digest = hashlib.sha256()
+                with connection.objects.open(part.key) as stream:
+                    while chunk := stream.read(CHUNK_BYTES):
+                        digest.update(chunk)
+                        size += file.write(chunk)
+                if digest.hexdigest() != part.sha256:
+                    raise ObjectDamaged(
+                        f"its SHA-256 is {digest.hexdigest()}, certified is {part.sha256}",
+                        where=connection.objects.uri(part.key),
+                        do="restore the object's earlier version; the bucket keeps it for a while",
+                    )
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path, size

@@ -1,0 +1,112 @@
+"""`tallybatch submit`: a file into the inbox, and the job that comes of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tallybatch.cli import output
+from tallybatch.cli.dropping import Drop, await_job, drop, inbox_key, require_records
+from tallybatch.cli.errors import ExitCode
+from tallybatch.cli.following import follow
+from tallybatch.cli.jobs import show_end
+from tallybatch.cli.options import AsJson, EndpointUrl, StackName, Tenant, connected
+from tallybatch.cli.reports import read_report
+from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
+from tallybatch.cli.stack import Connection
+from tallybatch.domain.errors import BadInput, NotFound, Problem
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.rows import Job
+
+_REPORT_TRIES = 40
+
+
+def submit(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Records, one JSON object a line: .jsonl or .jsonl.gz.")],
+    spec: Annotated[
+        str,
+        typer.Option("--spec", metavar="NAME|FILE", help="A pushed spec's name, or a YAML file that is pushed first."),
+    ],
+    tenant: Tenant = "default",
+    dataset_version: Annotated[
+        str,
+        typer.Option(
+            metavar="VERSION", show_default="today's date, UTC", help="The name of this state of the source data."
+        ),
+    ] = "",
+    with_follow: Annotated[bool, typer.Option("--follow", help="Stay until the job ends, as `follow` does.")] = False,
+    stack: StackName = "",
+    endpoint_url: EndpointUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file to the inbox and name its job. The same content under the same spec is the same job: it is never
+    paid twice. Exit code 3 if the file is refused; then every bad line is named and nothing was spent.
+
+    Example: `tallybatch submit films.jsonl --spec film-genre.yaml --follow`
+    """
+    version = dataset_version or datetime.now(UTC).strftime("%Y-%m-%d")
+    require_records(file)
+    require_name(tenant, "--tenant")
+    local = load_spec(Path(spec)) if _is_path(spec) else None
+    inbox_key(tenant, local.spec.name if local else spec, version, file)
+    connection = connected(ctx, stack, endpoint_url)
+    output.note(f"to {connection.place}")
+    found = _stored_spec(connection, tenant, spec, local)
+    dropped = drop(connection, file, found, tenant, version)
+    output.note(f"dropped at {connection.objects.uri(dropped.key)}")
+    job = await_job(connection, dropped)
+    _stop_if_refused(connection, dropped, job, file)
+    if with_follow:
+        show_end(follow(connection, job.job_key), as_json=as_json)
+        return
+    document = {
+        "job_key": job.job_key,
+        "state": job.state.value,
+        "source_uri": connection.objects.uri(dropped.key),
+        "bucket": connection.objects.bucket,
+    }
+    output.answer(document, as_json=as_json, human=output.facts(list(document.items())))
+    if job.state is JobState.FAILED:
+        output.note(f"the job failed: {job.reason}")
+        raise typer.Exit(ExitCode.NOT_COMPLETED)
+
+
+def _is_path(spec: str) -> bool:
+    return spec.endswith((".yaml", ".yml")) or "/" in spec or "\\" in spec
+
+
+def _stored_spec(connection: Connection, tenant: str, name: str, local: CheckedSpec | None) -> CheckedSpec:
+    if local is None:
+        return pushed_spec(connection.objects, tenant, name)
+    if push_spec(connection.objects, tenant, local):
+        output.note(f"pushed spec {local.spec.name} for tenant {tenant}")
+    return local
+
+
+def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path) -> None:
+    """Raises `BadInput` with the bad lines that the report lists."""
+    if job.job_key != dropped.refused_job_key:
+        return
+    read = _report_of_refusal(connection, job)
+    refusal = read["refusal"]
+    problems = [Problem(p["reason"], p["line"], p["key"], p["code"]) for p in refusal["first"]]
+    rest = refusal["bad_count"] - len(problems)
+    steps = [*read["next_steps"], f"the report is at {job.report}"]
+    if rest > 0:
+        steps.insert(0, f"{rest} more bad lines are in {refusal['bad_lines']}")
+    where = str(file) if refusal["where"] == dropped.key else refusal["where"]
+    raise BadInput(refusal["what"], problems, where=where, do="; ".join(step.rstrip(".") for step in steps))
+
+
+def _report_of_refusal(connection: Connection, job: Job) -> dict[str, Any]:
+    """It is written right after the job's row."""
+    for _ in range(_REPORT_TRIES):
+        try:
+            return read_report(connection, job)
+        except NotFound:
+            connection.sleep(0.5)
+    return read_report(connection, job)

@@ -1,0 +1,160 @@
+"""A job as the commands show it: the final JSON, and the same for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from tallybatch.cli.output import facts, state_text, table
+from tallybatch.domain.lifecycle import JOB_FINAL
+from tallybatch.domain.outcomes import ACCEPTED
+from tallybatch.domain.rows import Job, Submission
+
+_FINAL_COUNTS = ("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A job's row and its submissions, as one look at the ledger gave them."""
+
+    job: Job
+    submissions: Sequence[Submission]
+
+    @property
+    def ended(self) -> bool:
+        return self.job.state in JOB_FINAL
+
+
+def document(snapshot: Snapshot) -> dict[str, Any]:
+    """The final JSON of demo, follow and show. Null is what is not known: counts before the sets were reconciled,
+    money while nothing has a price."""
+    job = snapshot.job
+    counts = dict(job.counts) or _counted(snapshot)
+    return {
+        "job_key": job.job_key,
+        "state": job.state.value,
+        "tenant": job.tenant,
+        "spec": job.spec,
+        "dataset_version": job.dataset_version,
+        "attempts": job.attempt,
+        "expected": job.expected,
+        **{name: counts.get(name) for name in _FINAL_COUNTS},
+        "submissions": counts.get("submissions", 0),
+        "provider_jobs": counts.get("provider_jobs", 0),
+        "cost_usd": None,
+        "waste_usd": None,
+        "certificate": job.certificate or None,
+        "results_uri": job.results_uri or None,
+        "report": job.report or None,
+    }
+
+
+def listing(job: Job) -> dict[str, Any]:
+    """One entry of `tallybatch jobs --json`. Times are ISO 8601, UTC."""
+    return {
+        "job_key": job.job_key,
+        "state": job.state.value,
+        "tenant": job.tenant,
+        "spec": job.spec,
+        "dataset_version": job.dataset_version,
+        "attempts": job.attempt,
+        "expected": job.expected,
+        "succeeded": job.counts.get("succeeded"),
+        "failed": job.counts.get("failed"),
+        "created_at": iso(job.created_at),
+        "updated_at": iso(job.updated_at),
+        "source_uri": job.source_uri,
+        "reason": job.reason,
+    }
+
+
+def job_page(snapshot: Snapshot) -> RenderableType:
+    """Everything about one job for a terminal."""
+    job, shown = snapshot.job, document(snapshot)
+    about: list[tuple[str, Any]] = [
+        ("job", job.job_key),
+        ("state", state_text(job.state.value)),
+        ("reason", job.reason),
+        ("tenant / spec", f"{job.tenant} / {job.spec}"),
+        ("dataset version", job.dataset_version),
+        ("source", job.source_uri),
+        ("model", f"{job.provider} {job.model_resolved}".strip()),
+        ("created", iso(job.created_at)),
+        ("updated", iso(job.updated_at)),
+        ("attempts", job.attempt),
+        ("records", _sentence(shown)),
+        ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
+        ("cost", "unpriced"),
+        ("certificate", job.certificate),
+        ("results", job.results_uri),
+        ("report", job.report),
+    ]
+    parts: list[RenderableType] = [facts([(name, value) for name, value in about if value not in ("", None)])]
+    if snapshot.submissions:
+        columns = ("attempt", "shard", "state", "records", "outcomes", "provider job")
+        rows = [
+            (row.attempt, row.shard_id, row.state.value, row.input_records, _classes(row.counts), row.provider_job_id)
+            for row in snapshot.submissions
+        ]
+        parts.append(table(columns, rows, title="\nsubmissions"))
+    return Group(*parts)
+
+
+def jobs_table(jobs: Sequence[Job]) -> RenderableType:
+    columns = ("job", "state", "tenant", "spec", "dataset version", "records", "accepted", "failed", "created")
+    return table(
+        columns,
+        [
+            (
+                job.job_key[:12],
+                state_text(job.state.value),
+                job.tenant,
+                job.spec,
+                job.dataset_version,
+                job.expected,
+                job.counts.get("succeeded"),
+                job.counts.get("failed"),
+                iso(job.created_at),
+            )
+            for job in jobs
+        ],
+    )
+
+
+def accepted_so_far(submissions: Sequence[Submission]) -> int:
+    """Records with an accepted answer; each is accepted in one submission only."""
+    return sum(row.counts.get(name.value, 0) for row in submissions for name in ACCEPTED)
+
+
+def provider_jobs(row: Submission) -> int:
+    """How many jobs the provider was made to create for a submission."""
+    return bool(row.provider_job_id) + len(row.earlier_jobs) + len(row.ghosts)
+
+
+def iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _counted(snapshot: Snapshot) -> dict[str, int]:
+    """What the submissions alone tell of a job whose sets were not reconciled."""
+    submissions = snapshot.submissions
+    return {
+        "succeeded": accepted_so_far(submissions),
+        "reused": sum(row.counts.get("reused", 0) for row in submissions),
+        "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal),
+        "provider_jobs": sum(provider_jobs(row) for row in submissions),
+    }
+
+
+def _sentence(shown: dict[str, Any]) -> str:
+    known = [f"{shown[name]} {name.replace('_', ' ')}" for name in _FINAL_COUNTS if shown[name]]
+    return f"{shown['expected']} expected" + (": " + ", ".join(known) if known else "")
+
+
+def _classes(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in Counter(counts).most_common())

@@ -1,0 +1,35 @@
+"""The deployed line for tests. They share one stack and its one simulator, so all of them run in the group `e2e`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from infra.local.stack import LocalStatus
+from tests.support.deployed import Deployed
+
+QUICK = {"durations": {"validating": 0.1, "in_progress": 0.2, "finalizing": 0.1}}
+"""Jobs at the provider take less than the first pause before a poll."""
+
+Faults = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def line(local_stack: LocalStatus) -> Deployed:
+    deployed = Deployed(local_stack)
+    _load(deployed)
+    return deployed
+
+
+@pytest.fixture
+def faults(line: Deployed) -> Iterator[Faults]:
+    """`faults(records=[...], calls=[...])` replaces the scenario for one test; counters of occurrences begin anew."""
+    yield lambda **keys: _load(line, **keys)
+    _load(line)
+
+
+def _load(line: Deployed, **keys: Any) -> None:
+    line.simulator.set_scenario_text(json.dumps({"name": "e2e", **QUICK, **keys}))
