@@ -20,16 +20,17 @@ Faults = Callable[..., None]
 @pytest.fixture(scope="session")
 def line(local_stack: LocalStatus) -> Deployed:
     deployed = Deployed(local_stack)
-    _load(deployed)
+    load_scenario(deployed)
     return deployed
 
 
 @pytest.fixture
 def faults(line: Deployed) -> Iterator[Faults]:
     """`faults(records=[...], calls=[...])` replaces the scenario for one test; counters of occurrences begin anew."""
-    yield lambda **keys: _load(line, **keys)
-    _load(line)
+    yield lambda **keys: load_scenario(line, **keys)
+    load_scenario(line)
 
 
-def _load(line: Deployed, **keys: Any) -> None:
+def load_scenario(line: Deployed, **keys: Any) -> None:
+    """Without `keys`: nothing goes wrong."""
     line.simulator.set_scenario_text(json.dumps({"name": "e2e", **QUICK, **keys}))
