@@ -52,18 +52,18 @@ class Package:
     hash: str
 
 
-def source_package() -> Package:
+def source_package(source_dir: Path = SOURCE_DIR) -> Package:
     """Our source alone, for the embedded default, whose functions run in an environment that has the dependencies."""
-    return Package(SOURCE_DIR, _digest(_source_parts()))
+    return Package(source_dir, _digest(_source_parts(source_dir)))
 
 
-def package(*extras: str, build_dir: Path = BUILD_DIR) -> Package:
+def package(*extras: str, build_dir: Path = BUILD_DIR, source_dir: Path = SOURCE_DIR) -> Package:
     """The zip of our source and its locked dependencies, those of the named extras included.
 
     Raises `BundlingError` if uv is missing, an install fails, or the content is too large for Lambda.
     """
     lock_digest = _digest([*_lock_parts(), *(extra.encode() for extra in sorted(extras))])
-    digest = _digest([lock_digest.encode(), *_source_parts()])
+    digest = _digest([lock_digest.encode(), *_source_parts(source_dir)])
     name = "-".join(["core", *sorted(extras)])
     target = build_dir / f"{name}-{digest[:16]}.zip"
     if not target.is_file():
@@ -71,16 +71,17 @@ def package(*extras: str, build_dir: Path = BUILD_DIR) -> Package:
         if not dependencies.is_dir():
             with _staged(dependencies) as staging:
                 _install(staging, extras)
+            _drop_outdated(dependencies)
         with _staged(target) as staging:
-            _write_zip(staging, dependencies)
+            _write_zip(staging, dependencies, source_dir)
         _drop_outdated(target)
     return Package(target, digest)
 
 
-def source_files() -> list[Path]:
+def source_files(source_dir: Path = SOURCE_DIR) -> list[Path]:
     """What of `functions/` is shipped, in a fixed order."""
-    left_out = tuple(SOURCE_DIR / part for part in NOT_SHIPPED)
-    return [path for path in _files(SOURCE_DIR) if not any(path.is_relative_to(part) for part in left_out)]
+    left_out = tuple(source_dir / part for part in NOT_SHIPPED)
+    return [path for path in _files(source_dir) if not any(path.is_relative_to(part) for part in left_out)]
 
 
 def _files(directory: Path) -> list[Path]:
@@ -96,9 +97,9 @@ def _lock_parts() -> list[bytes]:
     ]
 
 
-def _source_parts() -> Iterator[bytes]:
-    for path in source_files():
-        yield path.relative_to(SOURCE_DIR).as_posix().encode()
+def _source_parts(source_dir: Path) -> Iterator[bytes]:
+    for path in source_files(source_dir):
+        yield path.relative_to(source_dir).as_posix().encode()
         yield path.read_bytes()
 
 
@@ -149,16 +150,17 @@ def _uv(*arguments: str) -> str:
     program = os.environ.get("UV") or shutil.which("uv")
     if program is None:
         raise BundlingError("uv is not on the path; install it (https://docs.astral.sh/uv/) or run under `uv run`")
-    command = [program, "--project", str(ROOT), *arguments] if arguments[0] == "export" else [program, *arguments]
+    plain = [program, "--color", "never"]
+    command = [*plain, "--project", str(ROOT), *arguments] if arguments[0] == "export" else [*plain, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise BundlingError(f"uv {arguments[0]} failed with code {done.returncode}:\n{done.stderr.strip()}")
     return done.stdout
 
 
-def _write_zip(target: Path, dependencies: Path) -> None:
+def _write_zip(target: Path, dependencies: Path, source_dir: Path) -> None:
     entries = {path.relative_to(dependencies).as_posix(): path for path in _files(dependencies)}
-    entries |= {path.relative_to(SOURCE_DIR).as_posix(): path for path in source_files()}
+    entries |= {path.relative_to(source_dir).as_posix(): path for path in source_files(source_dir)}
     size = sum(path.stat().st_size for path in entries.values())
     if size > UNZIPPED_LIMIT_BYTES:
         raise BundlingError(f"{target.name}: {size:,} bytes unzipped, Lambda takes {UNZIPPED_LIMIT_BYTES:,}; ship less")
@@ -171,10 +173,14 @@ def _write_zip(target: Path, dependencies: Path) -> None:
 
 
 def _drop_outdated(current: Path) -> None:
-    """Remove packages of the same name and another hash: each change of the source would leave one behind."""
+    """Remove what has the same name and another hash: each change of the source would leave some 30 MB behind."""
     name = current.stem.rpartition("-")[0]
-    for path in current.parent.glob(f"{name}-*.zip"):
-        if path != current and path.stem.rpartition("-")[0] == name:
+    for path in current.parent.glob(f"{name}-*{current.suffix}"):
+        if path == current or path.stem.rpartition("-")[0] != name:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
             path.unlink(missing_ok=True)
 
 

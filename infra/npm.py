@@ -1,10 +1,12 @@
 """npm and the tools that it installs under `infra/node_modules`, run with the packaged Node.
 
-`python -m infra.npm npm ci --prefix infra` runs npm, `python -m infra.npm PROGRAM ...` an installed program.
+`python -m infra.npm npm ...` runs npm itself, `python -m infra.npm cdk ...` a program that `infra/package-lock.json`
+pins; what is not installed yet is installed first.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -42,13 +44,17 @@ def install_npm_tools() -> None:
 
     Packages' own scripts are not run. Raises `CalledProcessError` with npm's output on failure.
     """
-    lock = (INFRA_DIR / "package-lock.json").read_bytes()
-    stamp = INFRA_DIR / "node_modules" / ".installed-lock"
-    if stamp.is_file() and stamp.read_bytes() == lock:
-        return
+    modules = INFRA_DIR / "node_modules"
+    stamp, lock = modules / ".installed-lock", (INFRA_DIR / "package-lock.json").read_bytes()
     command = [*npm_tool("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    subprocess.run(command, cwd=INFRA_DIR, env=_environment(), check=True, capture_output=True, text=True, timeout=300)
-    stamp.write_bytes(lock)
+    with (INFRA_DIR / "package.json").open("rb") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        if stamp.is_file() and stamp.read_bytes() == lock:
+            return
+        subprocess.run(
+            command, cwd=INFRA_DIR, env=_environment(), check=True, capture_output=True, text=True, timeout=300
+        )
+        stamp.write_bytes(lock)
 
 
 def _environment() -> dict[str, str]:
@@ -61,9 +67,13 @@ def _environment() -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run a tool; returns its exit code."""
     try:
+        if arguments[0] != "npm":
+            install_npm_tools()
         command = npm_tool(arguments[0])
     except FileNotFoundError as error:
         sys.exit(str(error))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"npm could not install what infra/package-lock.json pins:\n{error.stderr.strip()}")
     return subprocess.run([*command, *arguments[1:]], env=_environment(), check=False).returncode
 
 

@@ -14,8 +14,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tallybatch.contracts import BackfillRequest
 
 DEFAULT_STACK: Final = "Tallybatch"
-OVERRIDE_DAYS: Final = (1, 3, 7, 14, 30, 60, 90, 180, 365, 730, 1095, 2555)
-"""The retentions, in days, that a spec may ask for: each is one lifecycle rule of the bucket."""
 
 _LOG_RETENTION: Final = {
     1: RetentionDays.ONE_DAY,

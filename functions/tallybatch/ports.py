@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Protocol
 
-from tallybatch.domain.outcomes import RecordResult
+from tallybatch.domain.outcomes import OutcomeClass, RecordResult
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.domain.spec import Spec
 
@@ -51,7 +51,8 @@ class Objects(Protocol):
         self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
         """Write if absent. The same bytes again are a success, other bytes raise `Conflict`. A `BinaryIO` body is read
-        from its start and must be seekable; large ones go in parts. `retention` is a tag such as `raw=90d`."""
+        from its start and must be seekable; large ones go in parts. `retention` is the value of a tag that lifecycle
+        rules read: a class such as `raw`, or days such as `90d`."""
 
     def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
         """Write, replacing."""
@@ -170,6 +171,8 @@ class ProviderJob:
     errors: tuple[JobError, ...] = ()
     quota_refused: bool = False
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
+    failure: OutcomeClass | None = None
+    """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,9 @@ def allow_key(role: iam.Role, key: kms.IKey, services: Sequence[str]) -> None:
 
 
 def allow_sources(role: iam.Role, own_bucket_arn: str, sources: Sequence[Source]) -> None:
-    """Allow a backfill to list its sources, and to read their objects with the tags that a copy takes along."""
+    """Allow a backfill to list its sources and to copy their objects."""
     partition = Stack.of(role).partition
-    actions = (*READ_ACTIONS, "s3:GetObjectTagging", "s3:GetObjectVersionTagging")
     for source in sources:
         bucket_arn = f"arn:{partition}:s3:::{source.bucket}" if source.bucket else own_bucket_arn
-        allow_below(role, bucket_arn, [source.prefix], actions)
+        allow_below(role, bucket_arn, [source.prefix], READ_ACTIONS)
         allow_list(role, bucket_arn, [source.prefix])

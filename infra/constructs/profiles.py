@@ -15,7 +15,7 @@ LONGEST_S: Final = 900
 
 READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
-CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLSelect")
+CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 A lifecycle filter matches the beginning of a key, and classes of objects differ in its middle (`jobs/<tenant>/
 <job_key>/attempts/.../raw/`). So the writer tags each object: `retention=CLASS` (inbox, working, raw, results) for the
-stack's default of that class, or `retention=Nd` (one of `OVERRIDE_DAYS`) for what the spec asks. Each value is a rule.
+stack's default of that class, or `retention=Nd` (`domain/retention.py`) for what the spec asks. Each value is a rule.
 
 Where two rules match, S3 lets the earlier expiry win (User Guide, "Examples of S3 Lifecycle configurations"). Rules by
 prefix are therefore of two kinds only. `inbox/` and `quarantine/` hold what is dropped or kept without tags: a tag can
@@ -20,7 +20,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.nag import acknowledge
-from infra.options import OVERRIDE_DAYS, Retention
+from infra.options import Retention
+from tallybatch.domain.retention import OVERRIDE_DAYS
 
 TAG: Final = "retention"
 ABORT_MULTIPART_DAYS: Final = 3

@@ -89,8 +89,8 @@ def _run(connection: Connection, records: int) -> Snapshot:
         file = films(records, Path(folder) / "movies.jsonl")
         push_spec(connection.objects, tenant, spec)
         dropped = drop(connection, file, spec, tenant, f"{now:%Y-%m-%d}")
-    output.note(f"dropped {records} films at {connection.objects.uri(dropped.key)}")
-    job = await_job(connection, dropped)
+        output.note(f"dropped {records} films at {connection.objects.uri(dropped.key)}")
+        job = await_job(connection, dropped)
     output.note(f"job {job.job_key}")
     return follow(connection, job.job_key)
 

@@ -12,6 +12,7 @@ import pytest
 
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.domain.errors import ProviderRefused, ProviderUnavailable
+from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.ports import JobError, ProviderState
 from tests.support.loopback import Loopback, Reply, Request, error_reply, json_reply, serving
 
@@ -197,7 +198,26 @@ class TestGet:
         with serving(lambda _: json_reply(batch(status="failed", errors={"object": "list", "data": data}))) as server:
             job = api(server).get("batch_1")
         assert job.errors == (JobError("invalid_json_line", "bad", 3), JobError("duplicate_custom_id", "", 0))
-        assert not job.quota_refused
+        assert (job.quota_refused, job.failure) == (False, OutcomeClass.PERMANENT)
+
+    @pytest.mark.parametrize(
+        ("code", "file_id", "failure"),
+        [
+            ("model_not_found", None, OutcomeClass.PERMANENT),
+            ("too_many_tasks", None, OutcomeClass.PERMANENT),
+            ("billing_hard_limit_reached", None, OutcomeClass.RETRYABLE),
+            ("token_limit_exceeded", None, None),
+            ("file_not_found", None, None),
+            ("a_word_of_tomorrow", None, None),
+            ("model_not_found", "file-o", None),
+        ],
+    )
+    def test_given_a_job_that_failed_when_read_then_its_records_fail_with_it_only_for_a_reason_that_stays(
+        self, code: str, file_id: str | None, failure: OutcomeClass | None
+    ) -> None:
+        body = batch(status="failed", errors={"data": [{"code": code}]}, output_file_id=file_id)
+        with serving(lambda _: json_reply(body)) as server:
+            assert api(server).get("batch_1").failure is failure
 
     def test_given_the_token_limit_when_read_then_it_is_a_quota_refusal_unless_there_are_results(self) -> None:
         errors = {"data": [{"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}]}

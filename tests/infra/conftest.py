@@ -1,4 +1,7 @@
-"""The stack, synthesised once per run: with production's settings, and as the embedded default deploys it."""
+"""The stack, synthesised once per run: with production's settings, and as the embedded default deploys it.
+
+Nothing of `aws_cdk` is imported here, so that `infra`, which says which Node to use, comes first.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import aws_lambda as lambda_
 
 from infra.app import build_app
-from infra.bundling import SOURCE_DIR
-from infra.constructs.functions import FunctionCode
+from infra.options import StackOptions
+from infra.stack import function_code
 
 BACKFILLS = [
     {
@@ -56,8 +58,7 @@ def _assembly(tmp_path_factory: pytest.TempPathFactory, name: str, context: dict
     output = shared / f"assembly-{name}"
     with _alone(shared / f"assembly-{name}.lock"):
         if not (output / "manifest.json").is_file():
-            source = lambda_.Code.from_asset(str(SOURCE_DIR), exclude=["**/__pycache__"])
-            build_app(context, output=output, code=FunctionCode(core=source, providers=source)).synth()
+            build_app(context, output=output, code=function_code(StackOptions(local=True))).synth()
     return output
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from infra.constructs.storage import lifecycle_rules
-from infra.options import OVERRIDE_DAYS, Retention
+from infra.options import Retention
+from tallybatch.domain.retention import OVERRIDE_DAYS
 
 JOB = "jobs/acme/0123/attempts/1/abcd"
 

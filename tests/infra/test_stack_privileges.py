@@ -82,9 +82,9 @@ def _statements(template: Mapping[str, Any]) -> Iterator[tuple[str, list[str], l
 
 def _of(template: Mapping[str, Any], name: str) -> list[tuple[list[str], list[str], dict[str, Any]]]:
     own = re.compile(f"Functions{name}Role[0-9A-F]{{8}}")
-    found = [rest for role, *rest in _statements(template) if own.fullmatch(role)]
+    found = [each[1:] for each in _statements(template) if own.fullmatch(each[0])]
     assert found, name
-    return [(actions, resources, statement) for actions, resources, statement in found]
+    return found
 
 
 def _prefixes(template: Mapping[str, Any], name: str, action: str) -> set[str]:

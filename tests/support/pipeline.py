@@ -179,7 +179,7 @@ class Pipeline:
             if submitted.status != "submitted":
                 break
             while True:
-                polled = self.task("PollShard", lambda: self.poll(item, waited))
+                polled = self.task("PollShard", lambda waited=waited: self.poll(item, waited))  # type: ignore[misc]
                 if polled.status != "running":
                     break
                 waited = polled.wait_s

@@ -85,7 +85,7 @@ def test_given_a_closed_job_when_its_report_is_read_then_it_tells_what_the_certi
     assert told["state"] == "COMPLETED"
     assert told["counts"]["expected"] == certificate.expected
     assert told["counts"]["succeeded"] == certificate.succeeded
-    assert [attempt["records"] for attempt in told["attempts"]][0] == FILMS
+    assert told["attempts"][0]["records"] == FILMS
     assert told["tokens"] == certificate.tokens
 
 

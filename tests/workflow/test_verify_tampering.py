@@ -42,7 +42,7 @@ def job_objects(pipeline: Pipeline, job: Job) -> list[str]:
 
 def by_kind(pipeline: Pipeline, job: Job) -> dict[str, str]:
     """One object of each kind."""
-    found = {}
+    found: dict[str, str] = {}
     for key in job_objects(pipeline, job):
         path = PurePosixPath(key.removeprefix(pipeline.keys(job).prefix))
         kind = next((kind for kind in KINDS if path.match(kind)), f"unknown kind: {path}")

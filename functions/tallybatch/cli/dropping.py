@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from tallybatch.cli.files import require_file
 from tallybatch.cli.output import note, stderr
+from tallybatch.cli.predicting import predicted_job_key
 from tallybatch.cli.specs import CheckedSpec
 from tallybatch.cli.stack import Connection
 from tallybatch.domain.errors import BadInput, NotFound, Problem
@@ -26,6 +27,8 @@ SKEW_S = 5
 """How far the clocks of S3, the function and this machine may be apart."""
 GRACE_S = 6
 """A new job appears before this, unless its file is large; after it, an older job of the same content counts, too."""
+PREDICT_S = 20
+"""After it the file is prepared here, too: the same records in other bytes are the job of the bytes that came first."""
 GIVE_UP_S = 16 * 60
 """A function prepares for 15 minutes at most."""
 _POLL_S = 0.5
@@ -34,8 +37,9 @@ _REMIND_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A file in the inbox. `at` (Unix seconds) is when S3 had it; `sha256` is of its bytes as stored."""
+    """A local file that is in the inbox. `at` (Unix seconds) is when S3 had it; `sha256` is of its bytes as stored."""
 
+    file: Path
     key: str
     tenant: str
     dataset_version: str
@@ -74,7 +78,7 @@ def drop(connection: Connection, file: Path, found: CheckedSpec, tenant: str, da
         connection.upload(file, key, moved)
     stored = connection.objects.head(key)
     at = stored.last_modified if stored and stored.last_modified else connection.clock.now()
-    return Drop(key, tenant, dataset_version, sha256, at, found.spec, found.digest)
+    return Drop(file, key, tenant, dataset_version, sha256, at, found.spec, found.digest)
 
 
 def await_job(connection: Connection, dropped: Drop) -> Job:
@@ -85,13 +89,13 @@ def await_job(connection: Connection, dropped: Drop) -> Job:
     reminded = began
     while True:
         waited = connection.clock.now() - began
-        if job := search.look(earlier_too=waited >= GRACE_S):
+        if job := search.look(waited):
             return job
         if waited >= GIVE_UP_S:
             raise NotFound(
                 "no job appeared for the file",
                 where=connection.objects.uri(dropped.key),
-                why="the function that prepares it has not answered, or its records are those of an older file",
+                why="the function that prepares it has not answered",
                 do="look at `tallybatch jobs`, at the log of BuildManifest and at its dead letter queue",
             )
         if connection.clock.now() - reminded >= _REMIND_S:
@@ -107,11 +111,17 @@ class _Search:
     strangers: set[str] = field(default_factory=set)
     """Keys of jobs that are of other content: what a job was made from never changes."""
 
-    def look(self, *, earlier_too: bool) -> Job | None:
+    predicted: str | None = None
+
+    def look(self, waited_s: float) -> Job | None:
         ledger, drop = self.connection.ledger, self.drop
         if refused := ledger.job(drop.refused_job_key):
             return refused
-        for job in ledger.jobs(tenant=drop.tenant, since=0 if earlier_too else drop.at - SKEW_S):
+        if waited_s >= PREDICT_S and self.predicted is None:
+            self.predicted = predicted_job_key(drop.file, drop.spec, drop.tenant, drop.dataset_version)
+        if self.predicted and (job := ledger.job(self.predicted)):
+            return job
+        for job in ledger.jobs(tenant=drop.tenant, since=drop.at - SKEW_S if waited_s < GRACE_S else 0):
             if job.job_key in self.strangers or job.dataset_version != drop.dataset_version:
                 continue
             if self._is_ours(job):

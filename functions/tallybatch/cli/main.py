@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,6 +116,7 @@ def _tell(error: Exception, *, as_json: bool) -> None:
         output.note(line)
 
 
+@cache
 def _plugins() -> dict[str, EntryPoint]:
     return {found.name: found for found in sorted(entry_points(group=PLUGINS))}
 

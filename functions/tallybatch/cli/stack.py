@@ -18,7 +18,6 @@ from tallybatch.domain.errors import NotFound, Permanent
 from tallybatch.ports import Clock, Ledger, Objects
 
 if TYPE_CHECKING:
-    import boto3
     from mypy_boto3_cloudformation import CloudFormationClient
 
 DEFAULT_STACK = "Tallybatch"
@@ -132,17 +131,19 @@ class _Clients:
 
     def __init__(self, place: Place) -> None:
         import boto3
+        import botocore.session
 
         self._place = place
-        self._session: boto3.Session = (
-            boto3.Session(
+        if place.local:
+            no_profile = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+            self._session = boto3.Session(
                 aws_access_key_id="test",
                 aws_secret_access_key="test",  # noqa: S106  an emulator's dummy
                 region_name=place.region or "us-east-1",
+                botocore_session=no_profile,
             )
-            if place.local
-            else boto3.Session(region_name=place.region or None)
-        )
+        else:
+            self._session = boto3.Session(region_name=place.region or None)
 
     def client(self, service: str, *, read_timeout: float = 60, attempts: int = 5) -> Any:
         from botocore.config import Config

@@ -15,7 +15,7 @@ from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.retries import Disposition, RetryPolicy
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """What closure needs of an outcome line; decoding skips the rest."""
 
     record_id: str
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-class OpenRecord(msgspec.Struct, frozen=True):
+class OpenRecord(msgspec.Struct, frozen=True, gc=False):
     """A record that goes into the next attempt, and why."""
 
     record_id: str

@@ -6,6 +6,7 @@ A line is refused with a code and a reason; nothing here raises for bad input.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,12 @@ import msgspec
 MAX_LINE_BYTES = 1_048_576
 MAX_KEY_LENGTH = 512
 """Longest business key, in characters."""
+MAX_DEPTH = 200
+"""Deepest nesting of a line. A limit of our own: the interpreter's differs by version and by who calls."""
+MAX_DIGITS = 4300
+"""Longest integer. Source: Python's `sys.int_info.default_max_str_digits`."""
 
+_TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels"
 _decode = msgspec.json.Decoder().decode
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -45,26 +51,29 @@ def decode_object(line: bytes) -> dict[str, Any]:
         _refuse_undecodable(line, error)
     if type(value) is not dict:
         raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(value)}")
+    kinds = list(map(type, value.values()))
+    if (dict in kinds or list in kinds) and _is_deep(value):
+        raise LineRefused("too_deep", _TOO_DEEP)
     # Each key and each string takes two quotes. A flat object whose quotes are just those of the keys and strings
     # that arrived cannot hold a key twice; anything else (nested, escaped quotes) is looked at slowly.
-    if line.count(b'"') != 2 * (len(value) + list(map(type, value.values())).count(str)):
+    if line.count(b'"') != 2 * (len(value) + kinds.count(str)):
         _check_keys_slowly(line)
     return value
 
 
 def read_key(value: Any) -> str:
     """The business key as text: a non-empty string, or an integer written in decimal. Raises `LineRefused`."""
-    if type(value) is str:
-        if not value:
-            raise LineRefused("key_shape", "the key is empty")
-        if len(value) > MAX_KEY_LENGTH:
-            raise LineRefused("key_shape", f"the key has {len(value)} characters; at most {MAX_KEY_LENGTH} are allowed")
-        if not value.isprintable() and _CONTROL.search(value):
-            raise LineRefused("key_shape", "the key holds a control character")
-        return value
     if type(value) is int:
-        return str(value)
-    raise LineRefused("key_shape", f"the key must be a string or an integer, this is {_kind(value)}")
+        value = str(value)
+    if type(value) is not str:
+        raise LineRefused("key_shape", f"the key must be a string or an integer, this is {_kind(value)}")
+    if not value:
+        raise LineRefused("key_shape", "the key is empty")
+    if len(value) > MAX_KEY_LENGTH:
+        raise LineRefused("key_shape", f"the key has {len(value)} characters; at most {MAX_KEY_LENGTH} are allowed")
+    if not value.isprintable() and _CONTROL.search(value):
+        raise LineRefused("key_shape", "the key holds a control character")
+    return value
 
 
 def pointer_reader(path: str) -> list[str]:
@@ -86,6 +95,22 @@ def resolve(value: Any, steps: list[str], path: str) -> Any:
     return value
 
 
+def _is_deep(value: Any) -> bool:
+    """Level by level, so that no depth is too much for the check itself."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                inner += item.values()
+            elif type(item) is list:
+                inner += item
+        level = [item for item in inner if type(item) in (dict, list)]
+        if not level:
+            return False
+    return True
+
+
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
@@ -99,19 +124,20 @@ def _refuse_undecodable(line: bytes, error: Exception) -> NoReturn:
         reason = "the line begins with a byte order mark; save as UTF-8 without one"
         raise LineRefused("byte_order_mark", reason) from None
     try:
-        line.decode("utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as wrong:
         raise LineRefused("invalid_utf8", f"byte {wrong.start + 1} is not valid UTF-8") from None
     if isinstance(error, RecursionError):
-        raise LineRefused("too_deep", "the JSON is nested too deeply") from None
+        raise LineRefused("too_deep", _TOO_DEEP) from None
     try:
-        json.loads(line, parse_constant=_refuse_constant)
+        json.loads(text, parse_constant=_refuse_constant, parse_int=_read_int, parse_float=_read_float)
     except LineRefused:
         raise
     except RecursionError:
-        raise LineRefused("too_deep", "the JSON is nested too deeply") from None
-    except ValueError as wrong:
-        raise LineRefused("invalid_json", f"not valid JSON: {wrong}") from None
+        raise LineRefused("too_deep", _TOO_DEEP) from None
+    except json.JSONDecodeError as wrong:
+        reason = f"not valid JSON: {wrong.msg.removesuffix(' at')} at character {wrong.pos + 1}"
+        raise LineRefused("invalid_json", reason) from None
     if _SURROGATE.search(line):
         raise LineRefused("lone_surrogate", "a \\u escape is half of a surrogate pair") from None
     raise LineRefused("invalid_json", f"not valid JSON: {error}") from None
@@ -119,6 +145,20 @@ def _refuse_undecodable(line: bytes, error: Exception) -> NoReturn:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise LineRefused("not_a_number", f"{name} is not JSON; use null or a number")
+
+
+def _read_int(digits: str) -> int:
+    length = len(digits.lstrip("-"))
+    if length > MAX_DIGITS:
+        raise LineRefused("number_range", f"an integer has {length:,} digits; at most {MAX_DIGITS:,} can be kept")
+    return int(digits)
+
+
+def _read_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise LineRefused("number_range", f"the number {text[:20]} is too large for a double")
+    return value
 
 
 def _check_keys_slowly(line: bytes) -> None:
@@ -130,7 +170,10 @@ def _check_keys_slowly(line: bytes) -> None:
             raise LineRefused("duplicate_json_key", f"the object holds the key {twice!r} twice")
         return found
 
-    json.loads(line, object_pairs_hook=pairs)
+    try:
+        json.loads(line, object_pairs_hook=pairs)
+    except RecursionError:
+        raise LineRefused("too_deep", _TOO_DEEP) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,9 @@ JOB_MOVES: dict[JobState, frozenset[JobState]] = {
 JOB_FINAL = _ENDINGS
 """States in which no execution works on the job."""
 
+JOB_REOPENABLE = frozenset({_J.PARTIAL, _J.FAILED, _J.CANCELLED, _J.EXPIRED})
+"""Endings from which a new drop of the same content starts the next run, with the next attempt."""
+
 _R = RecordState
 RECORD_MOVES: dict[RecordState, frozenset[RecordState]] = {
     _R.PREPARED: frozenset({_R.SUBMITTED, _R.VALIDATED}),

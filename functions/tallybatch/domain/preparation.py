@@ -53,6 +53,8 @@ class Preparation:
     bad_lines: Path
     bad_line_numbers: frozenset[int]
     """Filled only when asked for (quarantine of single lines)."""
+    unusable: bool
+    """The file as a whole is wrong, or breaks off: there is no telling what is lost, so no line of it may go on."""
 
 
 class _BadLines:
@@ -62,6 +64,7 @@ class _BadLines:
         self.by_code: dict[str, int] = {}
         self.shown: list[Problem] = []
         self.numbers: set[int] = set()
+        self.unusable = False
         self._keep_raw = keep_raw
         self._file = path.open("wb")
 
@@ -78,6 +81,10 @@ class _BadLines:
         if len(self.shown) < _SHOWN_PROBLEMS:
             self.shown.append(Problem(bad.reason, bad.line, code=bad.code))
 
+    def refuse_file(self, bad: BadLine) -> None:
+        self.unusable = True
+        self.add(bad)
+
     def close(self) -> None:
         self._file.close()
 
@@ -93,7 +100,7 @@ def prepare(
 ) -> Preparation:
     """Read all lines; write shard files and bad_lines.jsonl into `folder`.
 
-    `lines` may raise `BadInput` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
+    `lines` may raise `BrokenFile` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
     `skip` are line numbers to leave out: the second pass of a file whose bad lines are quarantined one by one.
     """
     bad = _BadLines(folder / "bad_lines.jsonl", keep_raw)
@@ -104,7 +111,7 @@ def prepare(
     try:
         for number, line in enumerate(lines, 1):
             if number == 1 and (whole := _wrong_format(line)):
-                bad.add(BadLine(0, *whole))
+                bad.refuse_file(BadLine(0, *whole))
                 break
             if skip and number in skip:
                 continue
@@ -122,15 +129,23 @@ def prepare(
             add_record(prepared.line, size)
             records += 1
     except BrokenFile as broken:
-        bad.add(BadLine(number + 1, broken.code, broken.reason))
+        bad.refuse_file(BadLine(number + 1, broken.code, broken.reason))
     for twice in sorted(keys.duplicates(), key=lambda found: found.line):
         reason = f"the business key {twice.key!r} occurs twice: first on line {twice.first_line}"
         bad.add(BadLine(twice.line, "duplicate_key", reason, twice.first_line, twice.key))
     if not records and not bad.count:
-        bad.add(BadLine(0, "empty_file", "the file holds no record"))
+        bad.refuse_file(BadLine(0, "empty_file", "the file holds no record"))
     bad.close()
     return Preparation(
-        writer.close(), number, records, bad.count, bad.by_code, tuple(bad.shown), bad.path, frozenset(bad.numbers)
+        shards=writer.close(),
+        lines=number,
+        records=records,
+        bad_count=bad.count,
+        bad_by_code=bad.by_code,
+        problems=tuple(bad.shown),
+        bad_lines=bad.path,
+        bad_line_numbers=frozenset(bad.numbers),
+        unusable=bad.unusable,
     )
 
 
@@ -144,8 +159,8 @@ class BrokenFile(Exception):
 
 
 def _wrong_format(first: bytes) -> tuple[str, str] | None:
-    if first.startswith(_UTF16_MARKS) or (len(first) > 3 and first[1:2] == b"\0"):
-        return "utf16", "the file is UTF-16; save it as UTF-8"
+    if first.startswith(_UTF16_MARKS) or b"\0" in first[:2]:
+        return "utf16", "the file is UTF-16 or UTF-32; save it as UTF-8"
     if first.startswith(b"\x1f\x8b"):
         return "gzip_name", "the file is gzip; its name must end in .jsonl.gz"
     if first.lstrip().startswith(b"["):

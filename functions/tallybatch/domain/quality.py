@@ -34,9 +34,12 @@ class AnswerCheck:
             value = _decode(data)
         except (msgspec.DecodeError, RecursionError):
             return Verdict(b"", "the answer is not JSON")
-        if self._validator is not None and not self._validator.is_valid(value):
-            return Verdict(b"", self._schema_reasons(value))
-        return Verdict(_encode(value))
+        try:
+            if self._validator is not None and not self._validator.is_valid(value):
+                return Verdict(b"", self._schema_reasons(value))
+            return Verdict(_encode(value))
+        except (ValueError, RecursionError):
+            return Verdict(b"", "the answer is nested too deeply to be checked")
 
     def _schema_reasons(self, value: Any) -> str:
         assert self._validator is not None  # noqa: S101 - for the type checker

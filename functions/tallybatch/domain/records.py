@@ -11,7 +11,7 @@ from tallybatch.domain.identity import RecordIdentity, sha256_hex
 from tallybatch.domain.input_lines import LineRefused, decode_object, pointer_reader, read_key, resolve
 
 
-class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One line of a shard. `input` holds the fields that may leave the account (for a native file: the request line
     without its id). The fields from `tries` on are set on retry shards only."""
 

@@ -11,7 +11,7 @@ _C = OutcomeClass
 FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED})
 MAX_BACKOFF_S = 3600
 WAITING_S = 60
-"""Pause before looking again for records that another job has in flight."""
+"""First pause before looking again for records that another job has in flight, or for a shard that was lost."""
 
 
 class Disposition(StrEnum):
@@ -45,7 +45,7 @@ class RetryPolicy:
         return Disposition.RETRY if tries < self.max_attempts else Disposition.FAILED
 
     def wait_s(self, attempt: int, *, only_waiting: bool) -> int:
-        """Pause after `attempt`, in whole seconds."""
-        if only_waiting:
-            return WAITING_S
-        return int(min(self.backoff_s * 2 ** min(attempt - 1, 20), max(MAX_BACKOFF_S, self.backoff_s)))
+        """Pause after `attempt`, in whole seconds. It grows while a job only waits, too: each round has its events in
+        the execution's history."""
+        first_s = WAITING_S if only_waiting else self.backoff_s
+        return int(min(first_s * 2 ** min(attempt - 1, 20), max(MAX_BACKOFF_S, first_s)))

@@ -29,6 +29,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_count: int = 0
     deadline_at: float = 0
     execution_name: str = ""
+    drop: str = ""
+    """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""
@@ -73,11 +75,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""
-    """Why the provider would not take the submission, or failed it as a whole: its code and words."""
+    """Why the provider would not take the submission, or failed it as a whole."""
+    refusal_code: str = ""
     refusal_class: str = ""
     """The outcome class of every record for that reason."""
     unknown_since: float = 0
     evidence: tuple[Evidence, ...] = ()
+    absences: tuple[Evidence, ...] = ()
+    """For each earlier generation whose job was proven not to exist: the look that proved it."""
     ghosts: tuple[str, ...] = ()
     """Provider jobs of this submission other than the bound one."""
     earlier_jobs: tuple[str, ...] = ()
@@ -96,10 +101,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records by outcome class, after reconciliation."""
     tokens: dict[str, int] = {}
     anomalies: dict[str, int] = {}
-    """unknown, duplicate_same, conflict, success_and_error, unparsable, model_drift, counts_disagree."""
+    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
 
 
-class RecordClaim(msgspec.Struct, frozen=True):
+class RecordClaim(msgspec.Struct, frozen=True, gc=False):
     """A wish to spend money on one record."""
 
     record_key: str
@@ -107,7 +112,7 @@ class RecordClaim(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where an accepted answer is: a zstd frame inside an outcome object, and the row within it."""
 
     record_key: str
@@ -120,7 +125,7 @@ class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the outcome line."""
 
 
-class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One slot for an accepted answer. `owner` is the job_key that may spend on it; `answer` is set once accepted."""
 
     record_key: str

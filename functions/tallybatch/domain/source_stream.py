@@ -12,6 +12,7 @@ from tallybatch.domain.preparation import BrokenFile
 
 _GZIP = 31
 """zlib's window argument for a gzip stream."""
+_MAGIC = b"\x1f\x8b"
 
 
 class SourceStream:
@@ -21,6 +22,7 @@ class SourceStream:
         self._stream = stream
         self._gzipped = gzipped
         self._hash = hashlib.sha256()
+        self._head = b""
         self.size = 0
 
     @property
@@ -39,6 +41,7 @@ class SourceStream:
     def _stored(self) -> Iterator[bytes]:
         while chunk := self._stream.read(CHUNK_BYTES):
             self._hash.update(chunk)
+            self._head = (self._head + chunk[:2])[:2]
             self.size += len(chunk)
             yield chunk
 
@@ -56,10 +59,16 @@ class SourceStream:
                 try:
                     plain = member.decompress(data, CHUNK_BYTES)
                 except zlib.error:
-                    raise BrokenFile("damaged_gzip", "the gzip stream is damaged here") from None
+                    reason = "the gzip stream is damaged here, or something follows its end"
+                    raise self._broken("damaged_gzip", reason) from None
                 begun = True
                 if plain:
                     yield plain
                 data = member.unconsumed_tail or member.unused_data
         if begun and not member.eof:
-            raise BrokenFile("truncated_gzip", "the gzip stream ends early; the upload was cut off")
+            raise self._broken("truncated_gzip", "the gzip stream ends early; the upload was cut off")
+
+    def _broken(self, code: str, reason: str) -> BrokenFile:
+        if not _MAGIC.startswith(self._head):
+            return BrokenFile("not_gzip", "the file is not gzip, but its name ends in .gz; rename or compress it")
+        return BrokenFile(code, reason)

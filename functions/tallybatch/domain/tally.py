@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
+from tallybatch.domain.retries import FOREVER_FAILED
 
 
-class Tallied:
+class Tallied(msgspec.Struct, gc=False):
     """What the channels said of one record."""
 
-    __slots__ = ("conflict", "notes", "raw", "result")
-
-    def __init__(self, result: RecordResult, raw: RawRef) -> None:
-        self.result = result
-        self.raw = raw
-        self.conflict = False
-        self.notes: tuple[str, ...] = ()
+    result: RecordResult
+    raw: RawRef
+    conflict: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class ShardTally:
@@ -30,19 +30,20 @@ class ShardTally:
 
     @property
     def usage(self) -> Usage:
-        """Over every line, failures and duplicates included: what the provider bills."""
+        """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
+        delivered twice is one execution, told by its request id."""
         return Usage(self._input, self._cached_input, self._output, self._reasoning)
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        usage = result.usage
-        self._input += usage.input
-        self._cached_input += usage.cached_input
-        self._output += usage.output
-        self._reasoning += usage.reasoning
-        try:
-            known = self._by_id[result.record_id]
-        except KeyError:
+        known = self._by_id.get(result.record_id)
+        if known is None or not result.request_id or result.request_id != known.result.request_id:
+            usage = result.usage
+            self._input += usage.input
+            self._cached_input += usage.cached_input
+            self._output += usage.output
+            self._reasoning += usage.reasoning
+        if known is None and result.record_id not in self._by_id:
             self.anomalies["unknown"] += 1
             return False
         if known is None:
@@ -63,8 +64,12 @@ class ShardTally:
             if now:
                 known.result, known.raw = result, raw
             self._note(known, "success_and_error")
-        else:
+        elif (known.result.outcome, known.result.code) == (result.outcome, result.code):
             self._note(known, "duplicate_same")
+        else:
+            if _rank(result) < _rank(known.result):
+                known.result, known.raw = result, raw
+            self._note(known, "errors_differ")
 
     def _note(self, known: Tallied, anomaly: str) -> None:
         self.anomalies[anomaly] += 1
@@ -78,3 +83,8 @@ class ShardTally:
 
 def _answered(result: RecordResult) -> bool:
     return result.outcome is OutcomeClass.SUCCEEDED
+
+
+def _rank(failure: RecordResult) -> tuple[bool, str, str]:
+    """Of two different failures the one that may be tried again counts, whichever line came first."""
+    return failure.outcome in FOREVER_FAILED, failure.outcome.value, failure.code

@@ -32,7 +32,7 @@ _WORDS = frozenset({"true", "false", "none", "True", "False", "None", "not", "lo
 
 def _plain_parts(source: str) -> list[str] | None:
     """Text and variable names in turn, if the template is nothing but text and `{{ name }}`; else None."""
-    if source.endswith("\r") or source.endswith("\r\n"):
+    if source.endswith(("\r", "\r\n")):
         return None
     parts = _PLAIN_TAG.split(source.removesuffix("\n"))
     if any("{{" in text or "{%" in text or "{#" in text or "}}" in text for text in parts[::2]):

@@ -33,6 +33,10 @@ _MEND = {
     "FAILED": "Mend the cause named above.",
     "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
 }
+_AGAIN = (
+    "Drop the file again; if neither it nor the spec has changed, under another dataset version, because the same is "
+    "this job. Accepted answers are reused, not paid again."
+)
 
 
 def final_counts(closure: Closure) -> dict[str, int]:
@@ -76,7 +80,8 @@ def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None)
         "places": _places(job, manifest, closure, results_uri=""),
         "next_steps": [
             *([_MEND[state]] if state in _MEND else []),
-            "Drop the file again: accepted answers are reused, not paid again.",
+            *(_wait_for_provider(closure) if closure else []),
+            _AGAIN,
         ],
     }
 
@@ -273,13 +278,14 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
     if state == JobState.COMPLETED.value:
-        steps.append(f"Fetch the answers: tallybatch results {short} --out DIR")
-        steps.append(f"Prove them from the stored objects alone: tallybatch verify {short}")
+        steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
+        steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
         if closure.unknown:
             steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
+        steps += _wait_for_provider(closure)
         if closure.open:
-            steps.append("The deadline passed while records were still out; drop the file again to go on from here.")
+            steps.append(f"The deadline passed while records were open. {_AGAIN}")
         if closure.missing or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:
@@ -287,7 +293,15 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
     again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
     if again and state == JobState.COMPLETED.value:
         steps.append(
-            f"{again:,} of the failed may succeed another time: drop the file under a new dataset version; "
-            "accepted answers are reused, not paid again."
+            f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
+            "Accepted answers are reused, not paid again."
         )
     return steps
+
+
+def _wait_for_provider(closure: Closure) -> list[str]:
+    """A later job takes over records whose job has ended: while they are at the provider, that would pay twice."""
+    out = sum(entry.records for entry in closure.submissions if entry.provider_jobs and not entry.terminal_at)
+    if not out:
+        return []
+    return [f"Wait until the provider's jobs with {out:,} records have ended or are cancelled, or they are paid twice."]

@@ -13,7 +13,7 @@ from tallybatch.report import words
 _THINNEST = 0.35
 """Percent of the width that the smallest part still gets: one record in 10,000 stays visible."""
 LANES = 12
-"""Up to so many submissions each have a bar of their own; more are drawn as the number in flight, attempt by attempt."""
+"""Up to so many submissions have a bar each; more are drawn as the number in flight, attempt by attempt."""
 BINS = 120
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _MOST_TICKS = 5

@@ -76,9 +76,10 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "dataset_version": words.text(report.get("dataset_version")),
         "job_key": words.text(report.get("job_key")),
         "report_version": words.text(report.get("report_version")),
+        "glance": _glance(report),
         "banner": _banner(report),
         "proof": _proof(report),
-        "next_steps": [words.text(step) for step in report.get("next_steps") or []],
+        "next_steps": [_step(step) for step in report.get("next_steps") or []],
         "refusal": _refusal(report),
         "funnel": _funnel(report),
         "attempts": _attempts(attempts),
@@ -96,6 +97,23 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _glance(report: Mapping[str, Any]) -> list[str]:
+    """The line under the name: what ran where, how often and how long."""
+    counts = report.get("counts") or {}
+    began, ended = report.get("created_at") or 0, report.get("at") or 0
+    told = [words.text(report.get(name)) for name in ("tenant", "provider", "model")]
+    told.append(_many(len(report.get("attempts") or ()), "attempt"))
+    told.append(_many(counts.get("submissions", 0), "submission"))
+    told.append(_many(counts.get("provider_jobs", 0), "provider job"))
+    if began and ended > began:
+        told.append(f"took {words.duration(ended - began)}")
+    return [item for item in told if item]
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{words.number(count)} {thing}{'' if count == 1 else 's'}" if count else ""
+
+
 def _banner(report: Mapping[str, Any]) -> dict[str, str]:
     state = words.text(report.get("state"))
     counts = report.get("counts") or {}
@@ -104,6 +122,12 @@ def _banner(report: Mapping[str, Any]) -> dict[str, str]:
         tone = "warn"  # every record failed: closed, and nothing to be glad of
     word = "Refused" if report.get("refusal") else _STATE_WORDS.get(state, state)
     return {"tone": tone, "state": state, "word": word, "verdict": words.text(report.get("verdict"))}
+
+
+def _step(step: Any) -> list[dict[str, Any]]:
+    """A step in pieces: what stands between backticks is a command."""
+    pieces = words.text(step).split("`")
+    return [{"text": piece, "command": number % 2 == 1} for number, piece in enumerate(pieces) if piece]
 
 
 def _proof(report: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -118,7 +142,10 @@ def _proof(report: Mapping[str, Any]) -> dict[str, Any] | None:
         "open": report.get("open", 0),
     }
     expected, accepted, failed = counts["expected"], counts["succeeded"], counts.get("failed", 0)
+    closed = expected == accepted + failed and not any(gaps.values())
+    heading = "Every record is accounted for" if closed else "The sets do not close"
     return {
+        "heading": "The sets close" if closed and report.get("state") == JobState.COMPLETED else heading,
         "expected": words.number(expected),
         "accepted": words.number(accepted),
         "accepted_share": words.share(accepted, expected),
@@ -127,7 +154,6 @@ def _proof(report: Mapping[str, Any]) -> dict[str, Any] | None:
         "failed_any": failed > 0,
         "failed_share": words.share(failed, expected),
         "equal": expected == accepted + failed,
-        "closed": expected == accepted + failed and not any(gaps.values()),
         "gaps": [{"name": name, "count": words.number(count), "none": not count} for name, count in gaps.items()],
     }
 
@@ -176,7 +202,7 @@ def _funnel(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     scale = max(expected, first + again)
     rows = [_stage("Expected", expected, "records in the manifest", [("f-expected", expected)], scale)]
     if reused:
-        rows.append(_stage("Already answered", reused, "reused, not paid again", [("o-reused", reused)], scale))
+        rows.append(_stage("Reused", reused, "answered before, not paid again", [("o-reused", reused)], scale))
     note = f"{words.number(first)} in the first attempt, {words.number(again)} later" if again else "to the provider"
     rows.append(_stage("Handed over", first + again, note, [("f-sent", first), ("f-again", again)], scale))
     parts = [("o-succeeded", accepted - reused), ("o-reused", reused)]
@@ -245,8 +271,10 @@ def _failures(report: Mapping[str, Any]) -> list[dict[str, str]]:
 def _anomalies(report: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         {
+            "css": "",
             "name": words.text(row["anomaly"]),
             "count": words.number(row["count"]),
+            "share": "",
             "meaning": words.text(row.get("meaning") or ANOMALIES.get(row["anomaly"], "")),
         }
         for row in report.get("anomalies") or []
@@ -338,7 +366,7 @@ def _facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Provider jobs", words.number(counts.get("provider_jobs", ""))),
         ("Parts published", words.number((report.get("results") or {}).get("parts") or "")),
         ("Created", words.moment(began)),
-        ("Ended", words.moment(ended)),
+        ("Ended", words.moment(ended) if ended != began else ""),
         ("Took", words.duration(ended - began) if began and ended > began else ""),
         ("Deadline", words.moment(report.get("deadline_at"))),
         ("Source", words.text(source.get("uri") or source.get("key"))),

@@ -17,7 +17,7 @@ def number(value: Any) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A percentage that says 100 % or 0 % only when it is exactly that."""
+    """A percentage with one digit; 100 % and 0 % only when it is exactly that."""
     if whole <= 0:
         return ""
     if part in (0, whole):
@@ -25,7 +25,7 @@ def share(part: int, whole: int) -> str:
     percent = part * 100 / whole
     if percent < 0.1:
         return "< 0.1 %"
-    return f"{min(percent, 99.9):.1f} %"
+    return "> 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
 
 
 def moment(seconds: Any) -> str:
@@ -54,12 +54,12 @@ def size(count: Any) -> str:
     """Bytes in decimal units."""
     if not isinstance(count, int) or isinstance(count, bool):
         return ""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007 - the unit at which the loop stops is the result
-        if value < 999.5 or unit == "TB":
-            break
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
-    return f"{count:,} B" if unit == "B" else f"{value:.1f} {unit}"
+    return f"{value:,.1f} TB"
 
 
 def text(value: Any) -> str:

@@ -1,12 +1,9 @@
-"""Stores a report: report.json for programs and report.html for people, once."""
+"""Stores a report: report.json for programs and report.html for people."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
-from tallybatch.domain.errors import Conflict
 from tallybatch.domain.layout import JobKeys
 from tallybatch.ports import Objects
 from tallybatch.report.build import Report
@@ -14,9 +11,7 @@ from tallybatch.report.page import render
 
 
 def write_report(objects: Objects, keys: JobKeys, report: Report) -> None:
-    """The first report of a final state stays."""
+    """Replaces the report of an earlier ending; not to be called once a certificate holds the report's hash."""
     body = msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
-    with suppress(Conflict):
-        objects.put_once(keys.report_json, body, content_type="application/json", retention="results")
-    with suppress(Conflict):
-        objects.put_once(keys.report_html, render(report), content_type="text/html", retention="results")
+    objects.put(keys.report_json, body, content_type="application/json")
+    objects.put(keys.report_html, render(report), content_type="text/html; charset=utf-8")

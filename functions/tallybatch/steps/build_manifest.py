@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tallybatch.contracts import JobInput, ObjectCreated, S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
-from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
 from tallybatch.domain.preparation import Preparation, Reader, prepare
@@ -28,9 +30,10 @@ from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.job_context import retention
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
-from tallybatch.steps.transitions import advance_job
+from tallybatch.steps.transitions import advance_job, change_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class _Drop:
     info: ObjectInfo
     spec: Spec
     spec_bytes: bytes
+
+    @property
+    def version(self) -> str:
+        return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
 
     @property
     def spec_digest(self) -> str:
@@ -135,13 +142,12 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
 def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
     prepared, source = _read_source(drop, folder, frozenset(), ports)
-    if prepared.bad_count and spec.input.on_bad_line == "quarantine" and 0 not in prepared.bad_line_numbers:
-        bad = prepared
+    if prepared.bad_count and spec.input.on_bad_line == "quarantine" and not prepared.unusable:
         second = folder / "good"
         second.mkdir()
-        prepared, source = _read_source(drop, second, bad.bad_line_numbers, ports)
-        if prepared.records:
-            return _accept(drop, prepared, source, bad, ports)
+        good, source = _read_source(drop, second, prepared.bad_line_numbers, ports)
+        if good.records:
+            return _accept(drop, good, source, prepared, ports)
     if prepared.bad_count:
         job_key = identity.refused_job_key(
             tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
@@ -165,7 +171,7 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
 
 def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
-    reader = _reader(spec, drop.place.tenant, ports.formats)
+    reader = record_reader(spec, drop.place.tenant, ports.formats)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
     with ports.objects.open(info.key, version_id=info.version_id, etag=info.etag) as stream:
         source = SourceStream(stream, gzipped=drop.place.gzipped)
@@ -181,7 +187,8 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
     return prepared, source
 
 
-def _reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
+def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
+    """What makes a record of each line of a file that is meant for this spec."""
     requests = Requests(spec, formats(spec))
     if spec.is_native:
         return NativeReader(
@@ -226,20 +233,39 @@ def _accept(
         _pin_prompt(drop, ports.ledger)
         for shard in prepared.shards:
             with shard.path.open("rb") as body:
-                ports.objects.put_once(keys.shard(shard.sha256), body, retention=_retention(drop.spec, "working"))
+                ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
         if bad:
             ports.objects.put_once(keys.bad_lines(), bad.bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
+    elif job.state in JOB_REOPENABLE and job.drop != drop.version:
+        job = change_job(ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, ports.clock.now()))
     if job.state in (JobState.CREATED, JobState.VALIDATED):
-        advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=1)
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket)
+        job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
+        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
         ports.executions.start(job.execution_name, payload.model_dump())
     return {"job_key": job.job_key, "state": job.state.value}
 
 
+def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
+    """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
+    if job.state not in JOB_REOPENABLE or job.drop == drop.version:
+        return None
+    return replace(
+        job,
+        state=JobState.VALIDATED,
+        run=job.run + 1,
+        attempt=job.attempt + 1,
+        execution_name=identity.execution_name(job.job_key, job.run + 1),
+        drop=drop.version,
+        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
+        reason="",
+        updated_at=now,
+    )
+
+
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
     """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays."""
-    tag = _retention(drop.spec, "results")
+    tag = retention(drop.spec, "results")
     _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
     _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
@@ -259,6 +285,7 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         shard_count=len(stored.shards),
         deadline_at=stored.created_at + deadline_s,
         execution_name=identity.execution_name(stored.job_key, 1),
+        drop=drop.version,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
     assert created is not None  # noqa: S101 - rows are never deleted
@@ -288,10 +315,3 @@ def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
             where=spec_key(drop.place.tenant, drop.place.spec),
             do="give the changed prompt a new version",
         )
-
-
-def _retention(spec: Spec, kind: str) -> str:
-    """The object tag that lifecycle rules read: the class, or the spec's own number of days."""
-    if kind not in spec.retention.model_fields_set:
-        return kind
-    return f"{getattr(spec.retention, kind).days}d"

@@ -40,7 +40,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     for channel, source in job.channels.items():
         key = context.keys.raw(item.attempt, row.submission_key, f"{channel}.jsonl")
         try:
-            sizes[channel] = _fetch(source, key, ports)
+            sizes[channel] = _fetch(source, key, context, ports)
         except ResultsGone:
             gone += 1
             continue
@@ -64,20 +64,22 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     return sizes
 
 
-def _fetch(source: str, key: str, ports: Ports) -> int:
+def _fetch(source: str, key: str, context: JobContext, ports: Ports) -> int:
     """Only a complete download is stored, so that what is there is all there was."""
     stored = ports.objects.head(key)
     if stored is not None:
         return stored.size
     with tempfile.TemporaryFile() as file:
         size = sum(file.write(chunk) for chunk in ports.provider.download(source))
-        ports.objects.put_once(key, cast("BinaryIO", file), content_type="application/x-ndjson", retention="raw")
+        ports.objects.put_once(
+            key, cast("BinaryIO", file), content_type="application/x-ndjson", retention=context.retention("raw")
+        )
     return size
 
 
 def _keep_job_record(raw: bytes, row: Submission, context: JobContext, objects: Objects) -> None:
     key = context.keys.raw(row.attempt, row.submission_key, PROVIDER_JOB)
     try:
-        objects.put_once(key, raw or b"{}", content_type="application/json", retention="raw")
+        objects.put_once(key, raw or b"{}", content_type="application/json", retention=context.retention("raw"))
     except Conflict:
         return  # an earlier collection kept the provider's word as it was then

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.retention import RetentionClass, retention_tag
 from tallybatch.domain.retries import RetryPolicy
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
@@ -28,10 +30,25 @@ class JobContext:
         retry = self.spec.retry
         return RetryPolicy(retry.max_attempts, retry.backoff.total_seconds(), retry.retry_unqualified)
 
+    def retention(self, kind: RetentionClass) -> str:
+        """The tag of an object of this job, as `Objects.put_once` takes it."""
+        return retention(self.spec, kind)
+
+
+def retention(spec: Spec, kind: RetentionClass) -> str:
+    """The class where the spec is silent, else the days that it asks for."""
+    asked = kind in spec.retention.model_fields_set
+    return retention_tag(kind, getattr(spec.retention, kind).days if asked else None)
+
 
 def load_job(objects: Objects, tenant: str, job_key: str) -> JobContext:
     """Raises `NotFound` for a job that has no manifest (one whose input was refused)."""
     keys = JobKeys(tenant, job_key)
     manifest = Manifest.model_validate_json(objects.get(keys.manifest))
-    spec = parse_spec(objects.get(keys.spec), file=keys.spec)
-    return JobContext(manifest, spec, keys)
+    return JobContext(manifest, _spec(objects.get(keys.spec), keys.spec), keys)
+
+
+@lru_cache(maxsize=32)
+def _spec(data: bytes, file: str) -> Spec:
+    """A function that works on a job's shards one after the other reads the same bytes each time."""
+    return parse_spec(data, file=file)

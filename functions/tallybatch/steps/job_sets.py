@@ -40,8 +40,16 @@ def _members(objects: Objects, keys: JobKeys, shard_sha256: str) -> Iterator[_Me
             yield _decode_member(line)
 
 
+def was_planned(objects: Objects, keys: JobKeys, *, before: int) -> bool:
+    """Whether an attempt before this one got as far as a list of shards."""
+    return any(objects.head(keys.items(attempt)) is not None for attempt in range(1, before))
+
+
 def attempt_items(objects: Objects, keys: JobKeys, attempt: int) -> list[ShardItem]:
-    """The shards that were new in an attempt, in order; those resumed from earlier ones are theirs."""
+    """The shards that were new in an attempt, in order; those resumed from earlier ones are theirs. None if the
+    attempt ended before it was planned."""
+    if objects.head(keys.items(attempt)) is None:
+        return []
     items = [ShardItem.model_validate(item) for item in _decode_items(objects.get(keys.items(attempt)))]
     return [item for item in items if item.attempt == attempt]
 

@@ -12,14 +12,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
-from tallybatch.domain.closure import OpenRecord
+from tallybatch.domain.closure import Closure, OpenRecord
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.records import decode_record, encode_record
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
-from tallybatch.steps.job_sets import attempt_items
-from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.job_sets import attempt_items, was_planned
+from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.transitions import advance_job
 
@@ -35,13 +35,14 @@ class Ports:
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
     context = load_job(ports.objects, request.tenant, request.job_key)
-    if request.attempt == 1:
-        items = [_item(context, 1, s.shard_id, s.sha256, s.record_count) for s in context.manifest.shards]
+    if not was_planned(ports.objects, context.keys, before=request.attempt):
+        shards = context.manifest.shards
+        items = [_item(context, request.attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
     else:
         items = _retry_items(context, request.attempt, ports)
     items_key = context.keys.items(request.attempt)
     body = msgspec.json.encode([item.model_dump() for item in items])
-    ports.objects.put_once(items_key, body, content_type="application/json", retention="results")
+    ports.objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.SUBMITTING, attempt=request.attempt)
     if request.attempt == 1:
         ports.events.publish("JobStarted", {"job_key": job.job_key, "tenant": job.tenant, "expected": job.expected})
@@ -70,22 +71,22 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
 def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
     """Retry shards, merged over their parents; each line keeps its parent and the reason."""
     spec = context.spec
+    closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
         requests = Requests(spec, ports.formats(spec))
-        for line, request_bytes in _retry_lines(context, attempt, requests, ports.objects):
+        for line, request_bytes in _retry_lines(closure, context, attempt, requests, ports.objects):
             writer.add(line, request_bytes)
         shards = writer.close()
         for shard in shards:
             _store(shard, context, ports.objects)
     retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
-    return retries + _resumed(context, attempt, ports.objects)
+    return retries + _resumed(closure, context, ports.objects)
 
 
-def _resumed(context: JobContext, attempt: int, objects: Objects) -> list[ShardItem]:
+def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:
     """Shards that were lost while their submission was out go on as they are, under their own attempt."""
-    closure = read_closure(objects, context.keys, attempt - 1)
     unsettled = {(entry.attempt, entry.shard_id) for entry in closure.submissions if not entry.outcomes}
     return [
         item
@@ -97,15 +98,14 @@ def _resumed(context: JobContext, attempt: int, objects: Objects) -> list[ShardI
 
 def _store(shard: ShardFile, context: JobContext, objects: Objects) -> None:
     with shard.path.open("rb") as body:
-        objects.put_once(context.keys.shard(shard.sha256), body, retention="working")
+        objects.put_once(context.keys.shard(shard.sha256), body, retention=context.retention("working"))
 
 
 def _retry_lines(
-    context: JobContext, attempt: int, requests: Requests, objects: Objects
+    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects
 ) -> Iterator[tuple[bytes, int]]:
     """Walk the open records and the manifest's shards side by side; both are in the same order."""
     decode: Any = msgspec.json.Decoder(OpenRecord).decode
-    closure = read_closure(objects, context.keys, attempt - 1)
     with objects.open(closure.open_key) as stream:
         waiting: dict[str, OpenRecord] = {}
         open_records = (decode(line) for line in read_zstd_lines(stream))

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from tallybatch.contracts import PollReply, ShardItem
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.rows import Submission
-from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, ProviderApi, ProviderJob
+from tallybatch.ports import TERMINAL_STATES, Clock, JobError, Ledger, ProviderApi, ProviderJob
 from tallybatch.steps.submit_shard import quota_refused
 from tallybatch.steps.transitions import advance_job, change_submission
 
@@ -54,13 +55,27 @@ def _observed(row: Submission, job: ProviderJob, now: float) -> Submission | Non
     progress = dict(job.counts)
     if (state, job.raw_state, progress) == (row.state, row.provider_state, row.progress):
         return None
-    return replace(
+    changed = replace(
         row,
         state=state,
         provider_state=job.raw_state,
         progress=progress,
         terminal_at=now if state is SubmissionState.TERMINAL else 0,
         updated_at=now,
+    )
+    return _failed(changed, job, job.failure) if job.failure else changed
+
+
+def _failed(row: Submission, job: ProviderJob, failure: OutcomeClass) -> Submission:
+    """The job failed as a whole. Of the reason only codes and lines are kept here: the words may quote a request."""
+    first = next((error for error in job.errors if error.code), JobError("failed", ""))
+    place = f" at line {first.line}" if first.line else ""
+    more = f" and {len(job.errors) - 1} more" if len(job.errors) > 1 else ""
+    return replace(
+        row,
+        refusal=f"provider job {job.id} failed with {first.code}{place}{more}",
+        refusal_code=first.code,
+        refusal_class=failure.value,
     )
 
 

@@ -62,12 +62,12 @@ def run(item: PublishItem, objects: Objects) -> Part:
     part, body = result_part(item, context, objects)
     content_type = "application/gzip" if part.key.endswith(".gz") else "application/x-ndjson"
     if part.records:
-        objects.put_once(part.key, body, content_type=content_type, retention="results")
+        objects.put_once(part.key, body, content_type=content_type, retention=context.retention("results"))
     objects.put_once(
         context.keys.published(item.attempt, item.shard_id),
         msgspec.json.encode(part),
         content_type="application/json",
-        retention="results",
+        retention=context.retention("results"),
     )
     return part
 

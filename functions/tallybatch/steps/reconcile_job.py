@@ -35,9 +35,9 @@ class Ports:
 def run(request: JobInput, ports: Ports) -> ReconcileReply:
     context = load_job(ports.objects, request.tenant, request.job_key)
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.RECONCILING, attempt=request.attempt)
-    if ports.objects.head(context.keys.closure(request.attempt)) is None:
-        _reconcile(request.attempt, job.deadline_at, context, ports)
-    closure = read_closure(ports.objects, context.keys, request.attempt)
+    closure = closure_after(
+        request.attempt, context, ports.objects, ports.ledger, ports.clock, deadline_at=job.deadline_at
+    )
     _stop_if_nothing_was_taken(closure)
     reply = ReconcileReply(
         tenant=request.tenant,
@@ -53,6 +53,21 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
+
+
+def closure_after(
+    attempt: int,
+    context: JobContext,
+    objects: Objects,
+    ledger: Ledger,
+    clock: Clock,
+    *,
+    deadline_at: float = float("inf"),
+) -> Closure:
+    """The closure of an attempt, made now if the attempt ended before it had one."""
+    if objects.head(context.keys.closure(attempt)) is None:
+        _reconcile(attempt, deadline_at, context, objects, ledger, clock)
+    return read_closure(objects, context.keys, attempt)
 
 
 def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
@@ -71,12 +86,14 @@ def _stop_if_nothing_was_taken(closure: Closure) -> None:
         )
 
 
-def _reconcile(attempt: int, deadline_at: float, context: JobContext, ports: Ports) -> None:
+def _reconcile(
+    attempt: int, deadline_at: float, context: JobContext, objects: Objects, ledger: Ledger, clock: Clock
+) -> None:
     """Write what is open and what would be published, each under its own hash, and then the closure that names them.
     Of several that race, the first closure stays."""
-    now = ports.clock.now()
-    keys, objects = context.keys, ports.objects
-    submissions = tuple(_entry(row) for row in ports.ledger.submissions(context.manifest.job_key))
+    now = clock.now()
+    keys = context.keys
+    submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
     rows = [attempt_rows(objects, keys, number, submissions) for number in range(1, attempt + 1)]
     sets = Sets()
     publish: list[PublishItem] = []
@@ -92,10 +109,10 @@ def _reconcile(attempt: int, deadline_at: float, context: JobContext, ports: Por
                 packed.write(lines)
                 publish.append(_publish_item(shard.shard_id, sources, attempt, context))
         open_key = keys.open_records(attempt, digest.hexdigest())
-        objects.put_once(open_key, cast("BinaryIO", file), retention="working")
+        objects.put_once(open_key, cast("BinaryIO", file), retention=context.retention("working"))
     items = msgspec.json.encode([item.model_dump() for item in publish])
     publish_key = keys.publish_items(attempt, sha256_hex(items))
-    objects.put_once(publish_key, items, content_type="application/json", retention="results")
+    objects.put_once(publish_key, items, content_type="application/json", retention=context.retention("results"))
     sets.unknown += sum(row.anomalies.get("unknown", 0) for row in submissions)
     sets.unknown += sum(stream.left_over for stream in rows)
     closure = Closure(
@@ -119,7 +136,9 @@ def _reconcile(attempt: int, deadline_at: float, context: JobContext, ports: Por
     )
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
-        objects.put_once(keys.closure(attempt), body, content_type="application/json", retention="results")
+        objects.put_once(
+            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
+        )
 
 
 def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: JobContext) -> PublishItem:

@@ -79,7 +79,16 @@ def _tally(row: Submission, records: list[ShardRecord], context: JobContext, por
     if strays:
         body = b"".join(line + b"\n" for line in strays)
         ports.objects.put_once(context.keys.unknown_ids(row.submission_key), body, content_type="application/x-ndjson")
+    if _counts_disagree(row, tally):
+        tally.anomalies["counts_disagree"] += 1
     return tally
+
+
+def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
+    """Whether the provider counts another total than it was sent, or more rows than its files hold. The files win."""
+    told = row.progress
+    came = sum(back is not None for _, back in tally)
+    return told.get("total", 0) not in (0, row.input_records) or told.get("completed", 0) + told.get("failed", 0) > came
 
 
 def _read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> Iterator[bytes]:
@@ -124,7 +133,7 @@ def _conclude(
         counts[outcome.outcome] += 1
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
-    ports.objects.put_once(key, file.close(), retention="results")
+    ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
     return {outcome.value: count for outcome, count in counts.items()}
 
@@ -166,7 +175,8 @@ class _Outcomes:
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
         if back is None and self._row.refusal:
-            return self._bare(record, OutcomeClass(self._row.refusal_class), tries, self._row.refusal)
+            failure = OutcomeClass(self._row.refusal_class)
+            return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
@@ -216,7 +226,7 @@ class _Outcomes:
     def waiting(self, record: ShardRecord, owner: str) -> Outcome:
         return self._bare(record, OutcomeClass.WAITING, record.tries, f"in flight for job {owner}")
 
-    def _bare(self, record: ShardRecord, outcome: OutcomeClass, tries: int, reason: str) -> Outcome:
+    def _bare(self, record: ShardRecord, outcome: OutcomeClass, tries: int, reason: str, *, code: str = "") -> Outcome:
         row = self._row
         return Outcome(
             record_id=record.record_id,
@@ -226,6 +236,7 @@ class _Outcomes:
             attempt=row.attempt,
             tries=tries,
             outcome=outcome,
+            code=code,
             reason=reason,
             provider=row.provider,
             provider_job_id=row.provider_job_id,

@@ -49,7 +49,8 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
     report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
-    write_report(ports.objects, context.keys, report)
+    if ports.objects.head(context.keys.certificate) is None:
+        write_report(ports.objects, context.keys, report)
     certificate = _certify(closure, parts, context, ports.objects)
     _switch(results, certificate, parts, context, ports.objects)
     finished = advance_job(
@@ -137,7 +138,9 @@ def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: 
             results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),
         )
         with suppress(Conflict):
-            objects.put_once(key, to_bytes(certificate), content_type="application/json", retention="results")
+            objects.put_once(
+                key, to_bytes(certificate), content_type="application/json", retention=context.retention("results")
+            )
     return from_bytes(objects.get(key), where=objects.uri(key))
 
 

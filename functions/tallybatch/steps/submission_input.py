@@ -14,7 +14,7 @@ import zstandard
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict
-from tallybatch.domain.lifecycle import JOB_FINAL
+from tallybatch.domain.lifecycle import JOB_FINAL, SubmissionState
 from tallybatch.domain.records import ShardRecord, decode_record
 from tallybatch.domain.rows import AcceptedAnswer, RecordClaim
 from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
@@ -23,6 +23,9 @@ from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.rendering import Requests
 
 _CLAIM_BATCH = 1000
+_S = SubmissionState
+_OUT = frozenset({_S.SUBMITTING, _S.SUBMIT_UNKNOWN, _S.SUBMITTED, _S.RUNNING, _S.TERMINAL, _S.COLLECTED})
+"""States in which money may be spent, or is spent, on records that are not reconciled."""
 
 
 class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,7 +70,7 @@ def prepare_input(
         body = b"".join(msgspec.json.encode(row) + b"\n" for row in excluded)
         packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body)
         with suppress(Conflict):  # another worker of this submission may have been first; then its view counts
-            objects.put_once(claims_key, packed, retention="working")
+            objects.put_once(claims_key, packed, retention=context.retention("working"))
     not_sent = read_excluded(objects, claims_key)
     return _write_request(item, submission_key, context, not_sent, objects, formats)
 
@@ -91,7 +94,9 @@ def _write_request(
                 file.write(line)
                 sent += 1
         key = context.keys.request(item.attempt, submission_key)
-        objects.put_once(key, cast("BinaryIO", file), content_type="application/x-ndjson", retention="working")
+        objects.put_once(
+            key, cast("BinaryIO", file), content_type="application/x-ndjson", retention=context.retention("working")
+        )
     reused = sum(row.answer is not None for row in not_sent.values())
     return SubmissionInput(key, digest.hexdigest(), sent, reused, len(not_sent) - reused)
 
@@ -120,13 +125,20 @@ def _claim_batch(batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) 
         elif result.outcome is ClaimOutcome.ACCEPTED:
             yield _excluded(result, ids)
     for owner, claims in foreign.items():
-        job = ledger.job(owner)
-        if job is not None and job.state not in JOB_FINAL:
+        if _may_still_answer(owner, ledger):
             yield from (Excluded(ids[claim.record_key], owner=owner) for claim in claims)
             continue
         for result in ledger.take_over_records(claims, from_job=owner):
             if result.outcome is not ClaimOutcome.MINE:
                 yield _excluded(result, ids)
+
+
+def _may_still_answer(owner: str, ledger: Ledger) -> bool:
+    """Whether a job is at work, or has ended while a submission of it may still be out at a provider."""
+    job = ledger.job(owner)
+    if job is None:
+        return False
+    return job.state not in JOB_FINAL or any(row.state in _OUT for row in ledger.submissions(owner))
 
 
 def _excluded(result: ClaimResult, ids: dict[str, str]) -> Excluded:

@@ -6,7 +6,7 @@ types/responses/response_error.py); [clone] OpenAI-compatible servers; [report] 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tallybatch.domain.outcomes import OutcomeClass
 
@@ -94,8 +94,37 @@ QUOTA_CODES = frozenset({"token_limit_exceeded"})
 SPEND_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 """A spend cap. Waiting does not help: an operator has to raise it."""
 
+_FILE_CODES = frozenset(
+    {
+        "invalid_json_line",
+        "missing_required_parameter",
+        "invalid_request",
+        "invalid_method",
+        "invalid_url",
+        "url_mismatch",
+        "streaming_unsupported",
+        "duplicate_custom_id",
+        "mismatched_model",
+        "model_mismatch",
+        "model_not_found",
+        "empty_file",
+        "empty_batch",
+        "too_many_tasks",
+    }
+)
+"""Job level: what asynchronous validation finds wrong with the file itself ([guide]; [clone] and Azure's spellings).
+A file that "cannot be found" is not among them: seen to pass by itself."""
+
 REFUSED_CREATE_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 414, 415, 422, 431, 451})
 """Answers to create that say that nothing was created. Every other failure leaves that open."""
+
+
+def job_failure(codes: Collection[str]) -> OutcomeClass | None:
+    """The class of all records of a job that failed as a whole with these codes; None where the same file may do better
+    in another job (also for codes that nobody knows: the retry policy bounds that)."""
+    if not _FILE_CODES.isdisjoint(codes):
+        return OutcomeClass.PERMANENT
+    return OutcomeClass.RETRYABLE if not SPEND_CODES.isdisjoint(codes) else None
 
 
 def classify(status: int | None, code: str, kind: str) -> OutcomeClass:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.openai.codes import QUOTA_CODES
+from tallybatch.adapters.providers.openai.codes import QUOTA_CODES, job_failure
 from tallybatch.adapters.providers.openai.failures import scrubbed
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
@@ -61,6 +61,9 @@ def read_job(raw: bytes) -> ProviderJob:
     channels = {name: file_id for name, file_id in channels.items() if file_id}
     state = STATES.get(batch.status, ProviderState.UNKNOWN)
     marker = (batch.metadata or {}).get(MARKER)
+    codes = {error.code for error in errors}
+    without_results = state is ProviderState.FAILED and not channels
+    quota_refused = without_results and not QUOTA_CODES.isdisjoint(codes)
     return ProviderJob(
         id=batch.id,
         state=state,
@@ -71,9 +74,8 @@ def read_job(raw: bytes) -> ProviderJob:
         channels=channels,
         counts=_counts(batch.request_counts),
         errors=errors,
-        quota_refused=state is ProviderState.FAILED
-        and not channels
-        and any(error.code in QUOTA_CODES for error in errors),
+        quota_refused=quota_refused,
+        failure=job_failure(codes) if without_results and not quota_refused else None,
     )
 
 

@@ -1,0 +1,52 @@
+"""The key of the job that a file will become, or has become, by preparing it here as the pipeline does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tallybatch.domain.identity import input_manifest_hash, job_key
+from tallybatch.domain.input_lines import MAX_LINE_BYTES
+from tallybatch.domain.lines import newline_split
+from tallybatch.domain.preparation import Preparation, prepare
+from tallybatch.domain.shards import ShardLimits
+from tallybatch.domain.source_stream import SourceStream
+from tallybatch.domain.spec import Spec
+from tallybatch.steps.build_manifest import record_reader
+from tallybatch.wiring import formats
+
+
+def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str) -> str:
+    """ "" for a file that will be refused. Reads the file once (about 15 CPU-s per million records), or twice if bad
+    lines are to be left out; another release of the pipeline may give another key."""
+    with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
+        prepared = _prepare(file, spec, tenant, Path(folder), frozenset())
+        if prepared.bad_count:
+            if spec.input.on_bad_line != "quarantine" or 0 in prepared.bad_line_numbers:
+                return ""
+            second = Path(folder) / "good"
+            second.mkdir()
+            prepared = _prepare(file, spec, tenant, second, prepared.bad_line_numbers)
+        if prepared.bad_count or not prepared.records:
+            return ""
+        return job_key(
+            tenant=tenant,
+            dataset_version=dataset_version,
+            input_manifest_hash=input_manifest_hash(shard.sha256 for shard in prepared.shards),
+            model_resolved=spec.model_resolved,
+            prompt_version=spec.prompt_version,
+            generation_config_hash=spec.generation_config_hash,
+        )
+
+
+def _prepare(file: Path, spec: Spec, tenant: str, folder: Path, skip: frozenset[int]) -> Preparation:
+    with file.open("rb") as stream:
+        source = SourceStream(stream, gzipped=file.name.endswith(".gz"))
+        return prepare(
+            newline_split(source.chunks(), cut_at=MAX_LINE_BYTES),
+            reader=record_reader(spec, tenant, formats),
+            limits=ShardLimits(spec.shards.max_records, spec.shards.max_bytes),
+            folder=folder,
+            skip=skip,
+            keep_raw=spec.input.on_bad_line == "quarantine",
+        )

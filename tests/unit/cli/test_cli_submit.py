@@ -1,0 +1,119 @@
+"""`tallybatch submit`, from the file to the certificate, on the real steps."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.support.operating import SPEC, Operator, films
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    path = tmp_path / "genre.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def _file(folder: Path, body: bytes, name: str = "films.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(body)
+    return path
+
+
+def test_submit_names_the_job(tmp_path: Path, spec_file: Path, operator: Operator) -> None:
+    said = operator.run("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--dataset-version", "v1", "--json")
+    assert said.code == 0
+    assert list(said.json) == ["job_key", "state", "source_uri", "bucket"]
+    assert said.json["source_uri"] == "s3://bucket/inbox/default/genre/v1/films.jsonl"
+    job = operator.pipeline.job(said.json["job_key"])
+    assert (job.source_uri, job.expected) == (said.json["source_uri"], 3)
+
+
+def test_submit_and_follow_to_the_certificate(tmp_path: Path, spec_file: Path, operator: Operator) -> None:
+    file = _file(tmp_path, gzip.compress(films(4)), "films.jsonl.gz")
+    said = operator.run("submit", file, "--spec", spec_file, "--tenant", "acme", "--follow", "--json")
+    assert (said.code, said.json["state"], said.json["tenant"]) == (0, "COMPLETED", "acme")
+    assert said.json["expected"] == said.json["succeeded"] == 4
+    assert operator.run("verify", said.json["job_key"], "--json").json["ok"] is True
+
+
+def test_a_pushed_spec_is_used_by_its_name(tmp_path: Path, operator: Operator) -> None:
+    operator.pipeline.push_spec(SPEC)
+    file = _file(tmp_path, films(2))
+    said = operator.run("submit", file, "--spec", "genre", "--tenant", "acme", "--follow", "--json")
+    assert (said.code, said.json["succeeded"]) == (0, 2)
+
+
+def test_given_the_same_file_dropped_again_when_submitted_then_its_job_is_named_and_nothing_is_paid(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    file = _file(tmp_path, films(3))
+    first = operator.run("submit", file, "--spec", spec_file, "--follow", "--json").json
+    creates = operator.pipeline.simulator.control.journal()["creates"]
+    again = operator.run("submit", file, "--spec", "genre", "--json")
+    renamed = operator.run("submit", _file(tmp_path, films(3), "a b+%ü.jsonl"), "--spec", "genre", "--json")
+    assert (again.code, again.json["job_key"], again.json["state"]) == (0, first["job_key"], "COMPLETED")
+    assert renamed.json["job_key"] == first["job_key"]
+    assert operator.pipeline.simulator.control.journal()["creates"] == creates
+
+
+def test_given_other_content_under_the_same_name_when_submitted_then_it_is_the_new_job_that_is_named(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    first = operator.run("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--follow", "--json").json
+    second = operator.run("submit", _file(tmp_path, films(4)), "--spec", spec_file, "--follow", "--json").json
+    assert first["job_key"] != second["job_key"]
+    assert (second["expected"], second["reused"]) == (4, 3)
+
+
+def test_given_the_same_records_in_other_bytes_when_submitted_then_their_job_is_named(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    first = operator.run("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--json").json
+    spaced = films(3).replace(b'": "', b'" :   "')
+    assert (
+        operator.run("submit", _file(tmp_path, spaced), "--spec", spec_file, "--json").json["job_key"]
+        == (first["job_key"])
+    )
+
+
+def test_a_refused_file_is_told_line_by_line(tmp_path: Path, spec_file: Path, operator: Operator) -> None:
+    file = _file(tmp_path, films(2) + b"nonsense\n" + films(1))
+    said = operator.run("submit", file, "--spec", spec_file, "--json")
+    assert said.code == 3
+    assert [problem["line"] for problem in said.json["error"]["problems"]] == [3, 4]
+    assert f"{file}:3: " in said.err
+    assert operator.run("submit", file, "--spec", spec_file, "--follow").code == 3
+    assert not operator.pipeline.simulator.control.journal()["creates"]
+
+
+def test_what_is_wrong_is_found_before_anything_is_uploaded(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    good = _file(tmp_path, films(1))
+    cases: list[tuple[int, tuple[str | Path, ...]]] = [
+        (3, (_file(tmp_path, films(1), "films.csv"), "--spec", spec_file)),
+        (4, (tmp_path / "none.jsonl", "--spec", spec_file)),
+        (4, (good, "--spec", "unknown")),
+        (4, (good, "--spec", tmp_path / "none.yaml")),
+        (3, (good, "--spec", _file(tmp_path, b"name: x\n", "bad.yaml"))),
+        (3, (good, "--spec", spec_file, "--tenant", "a/b")),
+        (3, (good, "--spec", spec_file, "--dataset-version", "a/b")),
+        (2, (good,)),
+    ]
+    for code, args in cases:
+        assert operator.run("submit", *args).code == code, args
+    assert not list(operator.pipeline.objects.list("inbox/"))
+
+
+def test_given_a_pipeline_that_never_answers_when_submitted_then_the_command_says_where_to_look(
+    tmp_path: Path, spec_file: Path, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "_arrive", lambda _: None)
+    said = operator.run("submit", _file(tmp_path, films(1)), "--spec", spec_file)
+    assert said.code == 4
+    assert "BuildManifest" in said.err
+    assert "being prepared" in said.err

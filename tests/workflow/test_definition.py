@@ -1,0 +1,306 @@
+"""The state machine's definition: valid, in step with the code, and within Step Functions' limits, all computed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from infra.constructs.workflow import DEFINITION
+from infra.npm import install_npm_tools, npm_tool
+from tallybatch import contracts, handlers
+from tallybatch.domain import errors
+from tallybatch.settings import FUNCTIONS, PollShard, SubmitShard
+
+PAYLOAD_LIMIT_BYTES = 256 * 1024
+HISTORY_LIMIT = 25_000
+"""Step Functions quotas: "Maximum input or output size", "Maximum execution history size"."""
+WEEK_S = 7 * 24 * 3600
+SHARDS = 5_000
+MOST_ATTEMPTS = 10
+"""The most that a spec may ask for (`retry.max_attempts`)."""
+GROWTH = 1.5
+"""By which PollShard lets the pause grow."""
+LONGEST_KEY = "k" * 1024
+"""An S3 key is at most 1,024 bytes long."""
+LONGEST_CAUSE = "c" * 32_768
+"""Step Functions quotas: a Cause is cut at 32,768 characters."""
+
+EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Map": 4, "Succeed": 2, "Fail": 1}
+"""Events that a state adds to its execution's history (API reference, HistoryEvent): entered and exited; for a task
+also scheduled, started, succeeded; for a distributed Map also run started and ended, as children have histories of
+their own."""
+EVENTS_PER_RETRY = 3
+"""A failed try of a task: scheduled, started, failed."""
+START_AND_END = 2
+
+MACHINE: dict[str, Any] = json.loads(DEFINITION.read_text(encoding="utf-8"))
+PARENT: dict[str, Any] = MACHINE["States"]
+CHILD: dict[str, Any] = PARENT["ShardMap"]["ItemProcessor"]["States"]
+PUBLISH_CHILD: dict[str, Any] = PARENT["PublishMap"]["ItemProcessor"]["States"]
+ALL_STATES: dict[str, Any] = {**PARENT, **CHILD, **PUBLISH_CHILD}
+TASKS = {name: state for name, state in ALL_STATES.items() if state["Type"] == "Task"}
+WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - {"BuildManifest", "DiscoverBackfill"}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def test_asl_validator_accepts_it() -> None:
+    install_npm_tools()
+    command = [*npm_tool("asl-validator"), "--json-path", str(DEFINITION)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_asl_validator_refuses_a_broken_one(tmp_path: Path) -> None:
+    install_npm_tools()
+    broken = tmp_path / "broken.asl.json"
+    broken.write_text(DEFINITION.read_text(encoding="utf-8").replace('"Next": "IsTerminal"', '"Next": "Nowhere"'))
+    command = [*npm_tool("asl-validator"), "--json-path", str(broken)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode != 0
+
+
+def test_state_names_are_unique_over_parent_and_children() -> None:
+    assert len(ALL_STATES) == len(PARENT) + len(CHILD) + len(PUBLISH_CHILD)
+
+
+def test_each_task_is_a_function_of_the_same_name() -> None:
+    assert set(TASKS) == WORKFLOW_NAMES
+    for name, state in TASKS.items():
+        assert state["Arguments"]["FunctionName"] == f"${{{name}}}"
+
+
+def test_each_placeholder_is_a_settings_model() -> None:
+    assert set(re.findall(r"\$\{(\w+)\}", DEFINITION.read_text(encoding="utf-8"))) == WORKFLOW_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(model.function for model in FUNCTIONS))
+def test_each_function_has_a_handler_file_of_its_name(name: str) -> None:
+    (directory,) = handlers.__path__
+    assert (Path(directory) / f"{_snake(name)}.py").is_file()
+
+
+def _error_names() -> Iterator[tuple[str, str]]:
+    for name, state in ALL_STATES.items():
+        for rule in [*state.get("Retry", []), *state.get("Catch", [])]:
+            for error in rule["ErrorEquals"]:
+                yield name, error
+
+
+def test_every_error_name_is_a_class_of_ours_or_of_aws() -> None:
+    ours = {
+        name
+        for name, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, errors.TallybatchError) and each is not errors.TallybatchError
+    }
+    unknown = {
+        (state, error)
+        for state, error in _error_names()
+        if error not in ours and not re.match(r"(States|Lambda)\.", error)
+    }
+    assert unknown == set()
+
+
+def test_a_failing_state_names_an_error_of_ours_or_its_own_name() -> None:
+    for name, state in ALL_STATES.items():
+        if state["Type"] == "Fail":
+            assert hasattr(errors, state["Error"]) or state["Error"] == name
+
+
+def _retried(state: dict[str, Any]) -> set[str]:
+    return {error for rule in state.get("Retry", []) if rule["MaxAttempts"] > 0 for error in rule["ErrorEquals"]}
+
+
+def test_every_task_retries_and_every_parent_state_that_can_fail_ends_in_fail_job() -> None:
+    for name, state in TASKS.items():
+        retried = _retried(state)
+        assert retried >= {"Retryable", "LedgerBusy", "Lambda.ServiceException"} or "States.ALL" in retried, name
+        if name in {"SubmitShard", "PollShard", "CollectShard"}:
+            assert "ProviderUnavailable" in retried, name
+    for name, state in PARENT.items():
+        if state["Type"] in {"Task", "Map"} and name != "FailJob":
+            assert [rule["Next"] for rule in state["Catch"] if rule["ErrorEquals"] == ["States.ALL"]] == ["FailJob"], (
+                name
+            )
+
+
+def test_one_lost_shard_never_loses_the_others_and_no_shard_is_published_by_half() -> None:
+    assert PARENT["ShardMap"]["ToleratedFailurePercentage"] == 100
+    assert PARENT["PublishMap"]["ToleratedFailurePercentage"] == 0
+    assert not any("Retry" in PARENT[name] for name in ("ShardMap", "PublishMap")), (
+        "a Map's Retry starts all items anew"
+    )
+
+
+# Payloads
+
+
+def _longest(model: type[BaseModel], **fields: Any) -> str:
+    """A contract as JSON, every text as long as an S3 key, every number as long as a count of shards or more."""
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if annotation is str:
+            values[name] = LONGEST_KEY
+        elif annotation is int:
+            values[name] = 10**9
+        elif get_origin(annotation) is list and get_args(annotation) == (str,):
+            values[name] = [LONGEST_KEY] * MOST_ATTEMPTS
+        elif get_origin(annotation) is not None and all(isinstance(each, str) for each in get_args(annotation)):
+            values[name] = max(get_args(annotation), key=len)
+        elif get_origin(annotation) is dict:
+            values[name] = {"Error": LONGEST_KEY, "Cause": LONGEST_CAUSE}
+        else:
+            raise AssertionError(f"{model.__name__}.{name}: how long can {annotation} be?")
+    return model.model_validate({**values, **fields}).model_dump_json()
+
+
+STATE_INPUTS: dict[str, type[BaseModel]] = {
+    "PlanAttempt": contracts.JobInput,
+    "ShardMap": contracts.AttemptPlan,
+    "ReconcileJob": contracts.AttemptPlan,
+    "IsClosed": contracts.ReconcileReply,
+    "WaitBeforeRetry": contracts.ReconcileReply,
+    "PublishMap": contracts.ReconcileReply,
+    "SealJob": contracts.ReconcileReply,
+    "IsComplete": contracts.SealReply,
+    "FailJob": contracts.FailInput,
+    **dict.fromkeys(set(CHILD), contracts.ShardItem),
+    "PublishShard": contracts.PublishItem,
+}
+
+
+@pytest.mark.parametrize("name", sorted(STATE_INPUTS))
+def test_no_states_input_comes_near_the_limit(name: str) -> None:
+    size = len(_longest(STATE_INPUTS[name]))
+    assert size < PAYLOAD_LIMIT_BYTES / 4, f"{name}: {size} bytes"
+
+
+def test_the_list_of_states_with_inputs_is_complete() -> None:
+    assert set(ALL_STATES) - set(STATE_INPUTS) == {"JobCompleted", "JobNotClosed", "JobFailed"}
+
+
+def test_a_caught_error_fits_beside_the_input_it_is_merged_with() -> None:
+    error = {"error": {"Error": LONGEST_KEY, "Cause": LONGEST_CAUSE}}
+    for model in (contracts.JobInput, contracts.AttemptPlan, contracts.ReconcileReply):
+        merged = json.loads(_longest(model)) | error
+        assert len(json.dumps(merged)) < PAYLOAD_LIMIT_BYTES / 4
+
+
+@pytest.mark.parametrize("name", ["ShardMap", "PublishMap"])
+def test_shards_are_read_from_s3_and_their_results_stay_small(name: str) -> None:
+    state = PARENT[name]
+    assert state["ItemReader"]["Resource"] == "arn:aws:states:::s3:getObject"
+    assert "ItemsPath" not in state
+    assert state["ResultPath"] is None
+    ends = [each for each in state["ItemProcessor"]["States"].values() if each.get("End")]
+    assert ends
+    for end in ends:
+        output = re.fullmatch(r"\{% (.*) %\}", end["Output"])
+        assert output is not None
+        assert json.loads(output.group(1)) == {}
+    results = json.dumps([{}] * SHARDS)
+    assert len(results) < PAYLOAD_LIMIT_BYTES / 4
+
+
+# History
+
+
+def _next(states: dict[str, Any], name: str, *, choose: str = "") -> str:
+    """The state after `name`; from a Choice, `choose`, which must be one of its branches."""
+    state = states[name]
+    if state["Type"] != "Choice":
+        return str(state["Next"])
+    branches = {each["Next"] for each in state["Choices"]} | {state.get("Default")}
+    assert choose in branches, f"{name} does not lead to {choose}"
+    return choose
+
+
+def _path(states: dict[str, Any], start: str, end: str, choices: dict[str, str]) -> list[str]:
+    """States from `start` up to, but without, the next `end`."""
+    path, name = [start], _next(states, start, choose=choices.get(start, ""))
+    while name != end:
+        path.append(name)
+        assert len(path) <= len(states), f"no way from {start} to {end}"
+        name = _next(states, name, choose=choices.get(name, ""))
+    return path
+
+
+def _events(states: dict[str, Any], path: list[str], *, retries: int = 0) -> int:
+    kinds = [states[name]["Type"] for name in path]
+    return sum(EVENTS[kind] for kind in kinds) + retries * EVENTS_PER_RETRY * kinds.count("Task")
+
+
+def _first_wait_s() -> float:
+    """The pause before the first poll, as the definition sets it."""
+    (submitted,) = [each for each in CHILD["WasSubmitted"]["Choices"] if each["Next"] == "WaitForProvider"]
+    found = re.fullmatch(r"\{% (\d+) %\}", submitted["Assign"]["wait_s"])
+    assert found is not None
+    return float(found.group(1))
+
+
+def _polls_in(seconds: float) -> int:
+    """How often PollShard is called when a provider needs that long; the calls themselves take no time."""
+    longest = float(PollShard.model_fields["max_wait_s"].default)
+    polls, waited, pause = 0, 0.0, _first_wait_s()
+    while waited < seconds:
+        waited += pause
+        polls += 1
+        pause = min(pause * GROWTH, longest)
+    return polls
+
+
+def _events_of_settling() -> int:
+    """A lost create that is looked for until its settle window has passed, and then created anew."""
+    window, pause = (float(SubmitShard.model_fields[name].default) for name in ("settle_window_s", "unknown_wait_s"))
+    loop = _path(CHILD, "SubmitShard", "SubmitShard", {"WasSubmitted": "WaitToSubmit"})
+    return int(window / pause + 2) * _events(CHILD, loop)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_week_of_polling_fits_into_one_childs_history(retries: int) -> None:
+    loop = _path(CHILD, "WaitForProvider", "WaitForProvider", {"IsTerminal": "WaitForProvider"})
+    assert loop == ["WaitForProvider", "PollShard", "IsTerminal"]
+    assert _events(CHILD, loop) == 9
+    begin = _path(CHILD, "SubmitShard", "WaitForProvider", {"WasSubmitted": "WaitForProvider"})
+    finish = ["CollectShard", "ReconcileShard"]
+    total = (
+        START_AND_END
+        + _events_of_settling()
+        + _events(CHILD, begin, retries=retries)
+        + _polls_in(WEEK_S) * _events(CHILD, loop, retries=retries)
+        + _events(CHILD, finish, retries=retries)
+    )
+    assert 9_000 < total < HISTORY_LIMIT, total
+
+
+def test_polling_every_minute_would_not_fit() -> None:
+    """The bound is a real one: what the growing pause is for."""
+    assert WEEK_S / 60 * 9 > HISTORY_LIMIT
+
+
+def test_a_poll_that_fails_for_all_of_its_retries_still_leaves_room() -> None:
+    most = sum(rule["MaxAttempts"] for rule in CHILD["PollShard"]["Retry"])
+    assert _polls_in(WEEK_S) * 9 + 100 * most * EVENTS_PER_RETRY < HISTORY_LIMIT
+
+
+def test_all_attempts_and_every_retry_fit_into_the_parents_history() -> None:
+    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsClosed": "WaitBeforeRetry"})
+    assert round_ == ["PlanAttempt", "ShardMap", "ReconcileJob", "IsClosed", "WaitBeforeRetry"]
+    closing = _path(PARENT, "PublishMap", "JobCompleted", {"IsComplete": "JobCompleted"})
+    retries = sum(rule["MaxAttempts"] for rule in PARENT["PlanAttempt"]["Retry"])
+    total = (
+        START_AND_END
+        + MOST_ATTEMPTS * _events(PARENT, round_, retries=retries)
+        + _events(PARENT, [*closing, "JobCompleted"], retries=retries)
+    )
+    assert total < HISTORY_LIMIT / 10, total
