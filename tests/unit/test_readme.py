@@ -36,10 +36,8 @@ def section(heading: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     """The cells of every table row, headings and rulers left out."""
-    found = []
-    for line in text.splitlines():
-        if line.startswith("|") and not set(line) <= set("|- :"):
-            found.append([cell.strip() for cell in line.strip("|").split("|")])
+    rows = (line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- :"))
+    found = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     return [cells for cells in found if cells[0] not in ("command", "exit code", "phase", "where", "")]
 
 
