@@ -191,4 +191,6 @@ def test_given_a_lost_create_when_followed_to_the_end_then_exactly_one_second_cr
     bound = submitting.bind(again, "batch_2", at + 1)
     assert bound is not None
     assert submitting.next_step(bound, at + 10**6) is Next.DONE
-    assert submitting.bind(bound, "batch_1", at + 2) is None
+    late = submitting.bind(bound, "batch_1", at + 2, generation=1)
+    assert late is not None
+    assert (late.provider_job_id, late.ghosts) == ("batch_2", ("batch_1",))
