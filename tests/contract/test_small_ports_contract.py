@@ -167,7 +167,7 @@ def test_a_binary_secret_is_refused_and_not_shown(emulated: Emulated) -> None:
 @pytest.mark.parametrize("clock", [SystemClock(), ManualClock(time.time())])
 def test_a_clock_tells_unix_seconds_and_never_goes_back(clock: Clock) -> None:
     first = clock.now()
-    assert abs(first - time.time()) < 60
+    assert abs(first - time.time()) < 3600
     assert clock.now() >= first
 
 

@@ -56,7 +56,9 @@ def test_given_the_job_when_the_provider_is_asked_then_it_got_one_create_per_sha
     assert Counter(entry["marker"] for entry in created) == Counter(
         row.submission_key for row in line.ledger.submissions(job.job_key)
     )
-    assert {entry["job_id"] for entry in created} == {row.provider_job_id for row in line.ledger.submissions(job.job_key)}
+    assert {entry["job_id"] for entry in created} == {
+        row.provider_job_id for row in line.ledger.submissions(job.job_key)
+    }
 
 
 def test_given_the_job_when_its_execution_is_read_then_the_states_have_their_names(line: Deployed, job: Job) -> None:

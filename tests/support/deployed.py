@@ -170,8 +170,8 @@ class Deployed:
         runs = self.states.list_map_runs(executionArn=self.execution_arn(job))["mapRuns"]
         found: list[dict[str, Any]] = []
         for run in runs:
-            for child in self.states.list_executions(mapRunArn=run["mapRunArn"])["executions"]:
-                found.append({**child, "events": self.history(child["executionArn"])})
+            children = self.states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
+            found += [{**child, "events": self.history(child["executionArn"])} for child in children]
         return sorted(found, key=lambda child: child["startDate"])
 
     def log(self, function: str) -> list[dict[str, Any]]:

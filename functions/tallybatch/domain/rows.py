@@ -81,6 +81,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome class of every record for that reason."""
     unknown_since: float = 0
     evidence: tuple[Evidence, ...] = ()
+    absences: tuple[Evidence, ...] = ()
+    """For each earlier generation whose job was proven not to exist: the look that proved it."""
     ghosts: tuple[str, ...] = ()
     """Provider jobs of this submission other than the bound one."""
     earlier_jobs: tuple[str, ...] = ()

@@ -71,6 +71,7 @@ def next_generation(row: Submission, now: float) -> Submission:
         job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
     )
     earlier = (*row.earlier_jobs, row.provider_job_id) if row.provider_job_id else row.earlier_jobs
+    proof = [look for look in row.evidence if look.complete][-1:] if row.state is _S.SUBMIT_UNKNOWN else []
     return replace(
         row,
         generation=generation,
@@ -79,6 +80,7 @@ def next_generation(row: Submission, now: float) -> Submission:
         provider_state="",
         earlier_jobs=earlier,
         file_id="",
+        absences=(*row.absences, *proof),
         updated_at=now,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.layout import JobKeys
@@ -44,5 +45,10 @@ def load_job(objects: Objects, tenant: str, job_key: str) -> JobContext:
     """Raises `NotFound` for a job that has no manifest (one whose input was refused)."""
     keys = JobKeys(tenant, job_key)
     manifest = Manifest.model_validate_json(objects.get(keys.manifest))
-    spec = parse_spec(objects.get(keys.spec), file=keys.spec)
-    return JobContext(manifest, spec, keys)
+    return JobContext(manifest, _spec(objects.get(keys.spec), keys.spec), keys)
+
+
+@lru_cache(maxsize=32)
+def _spec(data: bytes, file: str) -> Spec:
+    """A function that works on a job's shards one after the other reads the same bytes each time."""
+    return parse_spec(data, file=file)

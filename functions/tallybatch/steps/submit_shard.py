@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem, SubmitReply
 from tallybatch.domain import submitting
-from tallybatch.domain.errors import CreateUnknown, ProviderRefused, QuotaRefused
+from tallybatch.domain.errors import CreateUnknown, Permanent, QuotaRefused
 from tallybatch.domain.identity import submission_key
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
@@ -105,7 +105,11 @@ def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rul
         empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
         return ports.ledger.put_submission(empty, expected_version=expected_version) or _reread(item, ports)
     with ports.objects.open(prepared.request_key) as body:
-        file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body)
+        try:
+            file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body)
+        except Permanent as refused:
+            told = _refused(fresh, str(refused), ports.clock.now())
+            return ports.ledger.put_submission(told, expected_version=expected_version) or _reread(item, ports)
     owner = uuid.uuid4().hex
     claimed = submitting.claim(replace(fresh, file_id=file_id), owner=owner, now=ports.clock.now(), rules=rules)
     mine = ports.ledger.put_submission(claimed, expected_version=expected_version)
@@ -143,9 +147,13 @@ def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
     except QuotaRefused as refused:
         wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2**mine.quota_refusals, _QUOTA_WAIT_MAX_S)
         return _change(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
-    except ProviderRefused as refused:
+    except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         reason = str(refused)
-        return _change(mine, ports, lambda current: _refused(current, reason, ports.clock.now()))
+        return _change(
+            mine,
+            ports,
+            lambda current: None if current.provider_job_id else _refused(current, reason, ports.clock.now()),
+        )
     return _change(mine, ports, lambda current: submitting.bind(current, job.id, ports.clock.now()))
 
 
@@ -160,9 +168,7 @@ def quota_refused(row: Submission, now: float, wait_s: float) -> Submission:
     )
 
 
-def _refused(row: Submission, reason: str, now: float) -> Submission | None:
-    if row.provider_job_id:
-        return None
+def _refused(row: Submission, reason: str, now: float) -> Submission:
     return replace(
         row,
         state=SubmissionState.REFUSED,

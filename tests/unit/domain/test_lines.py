@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ BODY = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\x0b", b"\x1c", 
 @given(BODY.map(b"".join), st.lists(st.integers(0, 30), max_size=5))
 def test_given_any_chunks_when_split_then_the_lines_are_those_of_the_whole(body: bytes, cuts: list[int]) -> None:
     places = sorted({0, *(min(cut, len(body)) for cut in cuts), len(body)})
-    chunks = [body[start:end] for start, end in zip(places, places[1:], strict=False)]
+    chunks = [body[start:end] for start, end in itertools.pairwise(places)]
     whole = body.split(b"\n")
     expected = whole[:-1] if whole[-1] == b"" else whole
     assert list(newline_split(chunks)) == expected

@@ -5,20 +5,24 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tallybatch.adapters.providers.openai import OpenAIFormat
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.preparation import Preparation, prepare
-from tallybatch.domain.prompts import Prompt
-from tallybatch.domain.records import RecordReader, decode_record
+from tallybatch.domain.records import RecordReader, ShardRecord, decode_record
 from tallybatch.domain.shards import ShardLimits, read_zstd_lines
 from tallybatch.domain.source_stream import SourceStream
+from tallybatch.domain.spec_file import parse_spec
+from tallybatch.domain.templates import Template
+from tallybatch.steps.rendering import Requests
 
 IDENTITY = RecordIdentity("acme", "films", "v1@0", "m", "s", "gpt-5-mini-2025-08-07")
 LIMITS = ShardLimits(1000, 100_000)
@@ -32,17 +36,9 @@ def prepare_bytes(
     limits: ShardLimits = LIMITS,
     skip: frozenset[int] = frozenset(),
     keep_raw: bool = False,
-    template: str = "{{ title }}",
-    fields: tuple[str, ...] = ("title",),
+    measure: Callable[[dict[str, Any]], int] = lambda values: len(str(values["title"])) + 100,
 ) -> Preparation:
-    prompt = Prompt(template)
-    reader = RecordReader(
-        key="id",
-        fields=fields,
-        source_version="",
-        identity=IDENTITY,
-        measure=lambda values: len(prompt.render(values).encode()) + 100,
-    )
+    reader = RecordReader(key="id", fields=("title",), source_version="", identity=IDENTITY, measure=measure)
     source = SourceStream(io.BytesIO(body), gzipped=gzipped)
     lines = newline_split(source.chunks(), cut_at=MAX_LINE_BYTES)
     return prepare(lines, reader=reader, limits=limits, folder=folder, skip=skip, keep_raw=keep_raw)
@@ -52,12 +48,16 @@ def bad_lines(done: Preparation) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.bad_lines.read_bytes().splitlines()]
 
 
-def inputs(done: Preparation) -> list[Any]:
+def records(done: Preparation) -> list[ShardRecord]:
     found = []
     for shard in done.shards:
         with shard.path.open("rb") as file:
-            found += [msgspec.json.decode(decode_record(line).input) for line in read_zstd_lines(file)]
+            found += [decode_record(line) for line in read_zstd_lines(file)]
     return found
+
+
+def inputs(done: Preparation) -> list[Any]:
+    return [msgspec.json.decode(record.input) for record in records(done)]
 
 
 def film(key: Any, title: Any = "Heat") -> bytes:
@@ -130,7 +130,10 @@ def test_given_a_bad_third_line_when_prepared_then_just_that_line_is_named_with_
 
 def test_given_an_undefined_template_variable_when_prepared_then_it_is_named_and_no_value_is(tmp_path: Path) -> None:
     body = b'{"id":"a","title":{"de":"x"}}\n{"id":"b","title":{"en":"secret"}}\n'
-    done = prepare_bytes(body, tmp_path, template="{{ title.de }}")
+    spec = parse_spec(b"{name: x, provider: openai, model: gpt-5-mini-2025-08-07, prompt: {user: '{{ title.de }}'}}")
+    openai = OpenAIFormat(spec.model_resolved, spec.endpoint, spec.generation, None, spec.output.schema_version)
+    done = prepare_bytes(body, tmp_path, measure=Requests(spec, openai).measure)
+    assert done.shards[0].request_bytes == len(Requests(spec, openai).line(records(done)[0]))
     (bad,) = bad_lines(done)
     assert (bad["line"], bad["code"]) == (2, "template")
     assert "undefined" in bad["reason"]
@@ -310,7 +313,7 @@ def test_given_a_number_beyond_64_bits_when_prepared_then_prompt_and_shard_hold_
     number: int, tmp_path: Path
 ) -> None:
     seen: list[str] = []
-    prompt = Prompt("{{ n }} {{ deep.list[0] }}")
+    prompt = Template("{{ n }} {{ deep.list[0] }}")
 
     def measure(values: dict[str, Any]) -> int:
         seen.append(prompt.render(values))
