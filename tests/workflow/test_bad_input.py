@@ -48,7 +48,7 @@ BAD = [
     Bad("key twice", GOOD + title(b'"a", "title": "b"'), ((3, "duplicate_json_key", "'title' twice"),)),
     Bad("key twice inside", GOOD + title(b'{"a": 1, "a": 2}'), ((3, "duplicate_json_key", "'a' twice"),)),
     Bad("long line", GOOD + title(b'"' + b"x" * 2_000_000 + b'"'), ((3, "line_too_long", "1,048,576"),)),
-    Bad("deep", GOOD + title(b"[" * 2_000 + b"]" * 2_000), ((3, "too_deep", "too deeply"),)),
+    Bad("deep", GOOD + title(b"[" * 2_000 + b"]" * 2_000), ((3, "too_deep", "nested deeper"),)),
     Bad("cut line", GOOD + film(3)[:20], ((3, "invalid_json", "not valid JSON"),)),
     Bad("not an object", GOOD + b'"film"\n12\n', ((3, "not_an_object", "a string"), (4, "not_an_object", "a number"))),
     Bad("no key", GOOD + b'{"title": "x"}\n', ((3, "missing_field", "'id'"),)),
