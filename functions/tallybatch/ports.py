@@ -54,10 +54,12 @@ class Objects(Protocol):
         from its start and must be seekable; large ones go in parts. `retention` is the value of a tag that lifecycle
         rules read: a class such as `raw`, or days such as `90d`."""
 
-    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
+    def put(
+        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+    ) -> ObjectInfo:
         """Write, replacing."""
 
-    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str) -> bool:
+    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""
 
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:

@@ -50,7 +50,7 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     results_uri = ports.objects.uri(results.current)
     report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
     if ports.objects.head(context.keys.certificate) is None:
-        write_report(ports.objects, context.keys, report)
+        write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     certificate = _certify(closure, parts, context, ports.objects)
     _switch(results, certificate, parts, context, ports.objects)
     finished = advance_job(
@@ -78,7 +78,7 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
     """A job whose sets do not close publishes nothing: it was cancelled, or something is open or unknown."""
     state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
     report = job_report(job, context.manifest, closure, state=state.value, results_uri="", parts=0)
-    write_report(ports.objects, context.keys, report)
+    write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     ended = advance_job(
         ports.ledger,
         ports.clock,
@@ -177,7 +177,8 @@ def _switch(
         body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
         body = msgspec.json.format(body, indent=1) + b"\n"
         etag = info.etag if info else None
-        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json"):
+        kept = context.retention("results")
+        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json", retention=kept):
             return
     raise LedgerBusy("current.json changed under every try", where=results.current)
 
