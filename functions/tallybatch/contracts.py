@@ -90,6 +90,7 @@ class ShardItem(Contract):
     shard_id: str
     shard_sha256: str
     record_count: int
+    provider: str = "openai"
 
 
 class SubmitReply(Contract):

@@ -218,10 +218,15 @@ class ProviderApi(Protocol):
     @property
     def name(self) -> str: ...
 
-    def upload(self, filename: str, body: BinaryIO) -> str:
-        """Returns the provider's file id."""
+    @property
+    def create_is_idempotent(self) -> bool:
+        """Whether create with the same marker again gives the job that is there. Then an unknown outcome is resolved
+        by sending it again, not by looking for the marker."""
 
-    def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
+    def upload(self, filename: str, body: BinaryIO, *, uri: str) -> str:
+        """Returns what create takes as `file_id`. `uri` is where the same bytes are in our bucket."""
+
+    def create(self, *, submission_key: str, file_id: str, endpoint: str, model: str, output_uri: str) -> ProviderJob:
         """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
         all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not, and
         `ProviderUnavailable` only when the request provably never left."""

@@ -69,6 +69,12 @@ def _openai(secret: str) -> ProviderApi:
     return OpenAIApi(lambda: secrets.get(secret))
 
 
+def provider_api(settings: s.ProviderSettings, name: str) -> ProviderApi:
+    """The calls of a provider by its name; loads its SDK with the first call."""
+    makers = {"openai": lambda: _openai(settings.openai_secret)}
+    return makers[name]()
+
+
 def formats(spec: Spec) -> ProviderFormat:
     """The request and result lines of a spec's provider."""
     return OpenAIFormat(
@@ -97,19 +103,19 @@ def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:
     )
 
 
-def submit_shard_ports(settings: s.SubmitShard) -> submit_shard.Ports:
+def submit_shard_ports(settings: s.SubmitShard, provider: str) -> submit_shard.Ports:
     return submit_shard.Ports(
-        objects(settings.bucket), ledger(settings.table), _openai(settings.openai_secret), _CLOCK, formats
+        objects(settings.bucket), ledger(settings.table), provider_api(settings, provider), _CLOCK, formats
     )
 
 
-def poll_shard_ports(settings: s.PollShard) -> poll_shard.Ports:
-    return poll_shard.Ports(ledger(settings.table), _openai(settings.openai_secret), _CLOCK)
+def poll_shard_ports(settings: s.PollShard, provider: str) -> poll_shard.Ports:
+    return poll_shard.Ports(ledger(settings.table), provider_api(settings, provider), _CLOCK)
 
 
-def collect_shard_ports(settings: s.CollectShard) -> collect_shard.Ports:
+def collect_shard_ports(settings: s.CollectShard, provider: str) -> collect_shard.Ports:
     return collect_shard.Ports(
-        objects(settings.bucket), ledger(settings.table), _openai(settings.openai_secret), _CLOCK
+        objects(settings.bucket), ledger(settings.table), provider_api(settings, provider), _CLOCK
     )
 
 

@@ -42,8 +42,8 @@ def lines(form: ProviderFormat, count: int, *, system: str = "You label films.")
 
 
 def submit(api: ProviderApi, requests: list[bytes], *, endpoint: str = RESPONSES, key: str = KEY) -> ProviderJob:
-    file_id = api.upload(f"{key}.jsonl", io.BytesIO(b"\n".join(requests) + b"\n"))
-    return api.create(submission_key=key, file_id=file_id, endpoint=endpoint)
+    file_id = api.upload(f"{key}.jsonl", io.BytesIO(b"\n".join(requests) + b"\n"), uri="")
+    return api.create(submission_key=key, file_id=file_id, endpoint=endpoint, model=MODEL, output_uri="")
 
 
 def collect(api: ProviderApi, form: ProviderFormat, job: ProviderJob) -> tuple[list[RecordResult], int]:

@@ -47,7 +47,9 @@ def api(server: Loopback, **settings: Any) -> OpenAIApi:
 
 
 def create(client: ProviderApi) -> Any:
-    return client.create(submission_key=KEY, file_id="file-1", endpoint="/v1/responses")
+    return client.create(
+        submission_key=KEY, file_id="file-1", endpoint="/v1/responses", model="gpt-5-mini-2025-08-07", output_uri=""
+    )
 
 
 def test_given_a_server_that_answers_when_created_then_the_job_and_its_marker() -> None:

@@ -268,7 +268,7 @@ def test_given_a_provider_that_cannot_be_reached_when_submitted_then_nothing_is_
     item = prepared(pipeline)
     working = pipeline.provider
     pipeline.provider = pipeline.openai()
-    pipeline.provider._base_url = "http://127.0.0.1:9/v1"  # type: ignore[attr-defined]
+    pipeline.provider._base_url = "http://127.0.0.1:9/v1"
 
     with pytest.raises(ProviderUnavailable):
         pipeline.submit(item)

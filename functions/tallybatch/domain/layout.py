@@ -129,6 +129,10 @@ class JobKeys:
     def raw(self, attempt: int, submission_key: str, channel: str) -> str:
         return f"{self.submission(attempt, submission_key)}raw/{channel}"
 
+    def provider_output(self, submission_key: str) -> str:
+        """Where a provider that writes into our bucket (Bedrock) puts its results; collected into raw/ from there."""
+        return f"provider/{self.tenant}/{self.job_key}/{submission_key}/"
+
     def outcomes(self, attempt: int, submission_key: str) -> str:
         return self.submission(attempt, submission_key) + "outcomes.jsonl.zst"
 

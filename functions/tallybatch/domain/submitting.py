@@ -85,10 +85,22 @@ def next_generation(row: Submission, now: float) -> Submission:
     )
 
 
-def bind(row: Submission, provider_job_id: str, now: float, *, ghosts: tuple[str, ...] = ()) -> Submission | None:
-    """Tie the provider's job to the row; None if another job is bound already (the given one is a ghost)."""
-    if row.provider_job_id:
+def bind(
+    row: Submission,
+    provider_job_id: str,
+    now: float,
+    *,
+    ghosts: tuple[str, ...] = (),
+    generation: int | None = None,
+) -> Submission | None:
+    """Tie the provider's job of `generation` (default: the row's own) to the row. If the row has a job already, or has
+    gone on to another generation, the job is noted as a ghost instead. None if the row knows all this already."""
+    if row.provider_job_id == provider_job_id and not set(ghosts) - set(row.ghosts):
         return None
+    if row.provider_job_id or generation not in (None, row.generation):
+        known = {row.provider_job_id, *row.ghosts, *row.earlier_jobs}
+        new = tuple(job for job in (provider_job_id, *ghosts) if job not in known)
+        return replace(row, ghosts=row.ghosts + new, updated_at=now) if new else None
     return replace(
         row,
         state=_S.SUBMITTED,

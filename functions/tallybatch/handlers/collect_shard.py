@@ -13,4 +13,5 @@ from tallybatch.steps import collect_shard
 
 @observed(CollectShard)
 def handler(event: Event, settings: CollectShard) -> Any:
-    return collect_shard.run(ShardItem.model_validate(event), wiring.collect_shard_ports(settings))
+    item = ShardItem.model_validate(event)
+    return collect_shard.run(item, wiring.collect_shard_ports(settings, item.provider))

@@ -15,5 +15,5 @@ from tallybatch.steps import poll_shard
 def handler(event: Event, settings: PollShard) -> Any:
     item = ShardItem.model_validate(event)
     waited_s = float(event.get("waited_s", 0))
-    ports = wiring.poll_shard_ports(settings)
+    ports = wiring.poll_shard_ports(settings, item.provider)
     return poll_shard.run(item, ports, waited_s=waited_s, max_wait_s=settings.max_wait_s).model_dump()

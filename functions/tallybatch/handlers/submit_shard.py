@@ -15,6 +15,6 @@ from tallybatch.steps import submit_shard
 @observed(SubmitShard)
 def handler(event: Event, settings: SubmitShard) -> Any:
     rules = SubmitRules(settings.settle_window_s, settings.create_within_s)
-    ports = wiring.submit_shard_ports(settings)
     item = ShardItem.model_validate(event)
+    ports = wiring.submit_shard_ports(settings, item.provider)
     return submit_shard.run(item, ports, rules=rules, unknown_wait_s=settings.unknown_wait_s).model_dump()

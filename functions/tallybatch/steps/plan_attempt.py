@@ -65,6 +65,7 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
         shard_id=shard_id,
         shard_sha256=sha256,
         record_count=record_count,
+        provider=context.manifest.provider,
     )
 
 

@@ -19,13 +19,15 @@ from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.rows import Evidence, Submission
 from tallybatch.domain.submitting import Next, SubmitRules
-from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderApi
+from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderApi, ProviderJob
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submission_input import prepare_input
 from tallybatch.steps.transitions import advance_job, change_submission
 
 _SEARCH_MARGIN_S = 600
 """How much older than our claim a provider's job may look, for clocks that differ."""
+_TOKEN_LIFE_S = 6 * 3600
+"""How long an idempotency token is relied on. AWS does not document its life for Bedrock's batch jobs."""
 _QUOTA_WAIT_S = 60
 _QUOTA_WAIT_MAX_S = 1800
 
@@ -44,7 +46,7 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
     now = ports.clock.now()
     step = submitting.next_step(row, now)
     if step is Next.RESOLVE and row is not None:
-        row = _resolve(row, ports)
+        row = _resolve(item, row, ports)
         step = submitting.next_step(row, ports.clock.now())
         if step is Next.RESOLVE and submitting.absence_is_proven(row, ports.clock.now(), rules):
             step = Next.CLAIM
@@ -68,22 +70,18 @@ def _reply(row: Submission, now: float, unknown_wait_s: float) -> SubmitReply:
     return SubmitReply(status="unknown", wait_s=max(1, round(unknown_wait_s)))
 
 
-def _resolve(row: Submission, ports: Ports) -> Submission:
-    """Look for the marker; bind what is found, else record the absence."""
+def _resolve(item: ShardItem, row: Submission, ports: Ports) -> Submission:
+    """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
+    with the same token instead, which can make no second job."""
     found = ports.provider.find(row.submission_key, since=row.claimed_at - _SEARCH_MARGIN_S)
     now = ports.clock.now()
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
-        ghosts = tuple(job.id for job in found.jobs if job.id != oldest.id)
-        return _change(row, ports, lambda current: submitting.bind(current, oldest.id, now, ghosts=ghosts))
+        return _bind(row, (oldest.id, *(job.id for job in found.jobs if job.id != oldest.id)), ports)
+    if ports.provider.create_is_idempotent and now < row.claimed_at + _TOKEN_LIFE_S:
+        return _create(row, load_job(ports.objects, item.tenant, item.job_key), ports)
     evidence = Evidence(now, found.jobs_seen, found.pages, found.complete)
-
-    def absent(current: Submission) -> Submission | None:
-        if current.provider_job_id or current.generation != row.generation:
-            return None
-        return submitting.note_absence(current, evidence)
-
-    return _change(row, ports, absent)
+    return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
 
 
 def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rules: SubmitRules) -> Submission:
@@ -104,9 +102,10 @@ def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rul
     if not prepared.sent:
         empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
         return ports.ledger.put_submission(empty, expected_version=expected_version) or _reread(item, ports)
+    uri = ports.objects.uri(prepared.request_key)
     with ports.objects.open(prepared.request_key) as body:
         try:
-            file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body)
+            file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body, uri=uri)
         except Permanent as refused:
             told = _refused(fresh, str(refused), ports.clock.now())
             return ports.ledger.put_submission(told, expected_version=expected_version) or _reread(item, ports)
@@ -136,25 +135,50 @@ def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submi
 
 def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
     """Send create, once. Nothing between the claim and this line may be repeated."""
-    if ports.clock.now() > mine.create_by:
+    if ports.clock.now() > mine.create_by and not ports.provider.create_is_idempotent:
         return mine
     try:
-        job = ports.provider.create(
-            submission_key=mine.submission_key, file_id=mine.file_id, endpoint=context.manifest.endpoint
-        )
+        job = _send(mine, context, ports)
     except CreateUnknown:
         return mine
     except QuotaRefused as refused:
         wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2**mine.quota_refusals, _QUOTA_WAIT_MAX_S)
-        return _change(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
+        return _change_mine(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         reason = str(refused)
-        return _change(
-            mine,
-            ports,
-            lambda current: None if current.provider_job_id else _refused(current, reason, ports.clock.now()),
-        )
-    return _change(mine, ports, lambda current: submitting.bind(current, job.id, ports.clock.now()))
+        return _change_mine(mine, ports, lambda current: _refused(current, reason, ports.clock.now()))
+    return _bind(mine, (job.id,), ports)
+
+
+def _bind(mine: Submission, job_ids: tuple[str, ...], ports: Ports) -> Submission:
+    """Bind the first; whatever cannot be bound is a ghost, and is cancelled."""
+    bound = _change(
+        mine,
+        ports,
+        lambda row: submitting.bind(row, job_ids[0], ports.clock.now(), ghosts=job_ids[1:], generation=mine.generation),
+    )
+    for ghost in set(job_ids) & set(bound.ghosts):
+        ports.provider.cancel(ghost)
+    return bound
+
+
+def _change_mine(mine: Submission, ports: Ports, change: submitting.Change) -> Submission:
+    """A change that counts only while the row is at our generation and has no provider job."""
+
+    def unless_moved_on(row: Submission) -> Submission | None:
+        return None if row.generation != mine.generation or row.provider_job_id else change(row)
+
+    return _change(mine, ports, unless_moved_on)
+
+
+def _send(row: Submission, context: JobContext, ports: Ports) -> ProviderJob:
+    return ports.provider.create(
+        submission_key=row.submission_key,
+        file_id=row.file_id,
+        endpoint=context.manifest.endpoint,
+        model=context.manifest.model_resolved,
+        output_uri=ports.objects.uri(context.keys.provider_output(row.submission_key)),
+    )
 
 
 def quota_refused(row: Submission, now: float, wait_s: float) -> Submission:

@@ -141,9 +141,23 @@ def test_given_a_row_without_a_job_when_bound_then_the_job_and_its_ghosts_are_ke
 
 @pytest.mark.parametrize("state", list(SubmissionState))
 @pytest.mark.parametrize("found", ["batch_1", "batch_2"])
-def test_given_a_bound_row_when_any_job_is_bound_to_it_then_nothing_changes(state: SubmissionState, found: str) -> None:
+def test_given_a_bound_row_when_any_job_is_bound_to_it_then_its_job_stays_and_others_are_ghosts(
+    state: SubmissionState, found: str
+) -> None:
     row = submission(state=state, provider_job_id="batch_1")
-    assert submitting.bind(row, found, NOW, ghosts=("x",)) is None
+    after = submitting.bind(row, found, NOW, ghosts=("x",))
+    assert after is not None
+    assert (after.provider_job_id, after.state) == ("batch_1", state)
+    assert set(after.ghosts) == {found, "x"} - {"batch_1"}
+    # AND telling it again changes nothing
+    assert submitting.bind(after, found, NOW + 1, ghosts=("x",)) is None
+
+
+def test_given_a_later_generation_when_the_job_of_an_earlier_one_comes_then_it_is_a_ghost() -> None:
+    row = submission(state=SubmissionState.SUBMITTING, generation=2)
+    after = submitting.bind(row, "batch_old", NOW, generation=1)
+    assert after is not None
+    assert (after.provider_job_id, after.ghosts, after.state) == ("", ("batch_old",), SubmissionState.SUBMITTING)
 
 
 def test_given_generations_when_they_follow_then_each_has_its_own_marker_and_keeps_every_earlier_job() -> None:
@@ -177,4 +191,6 @@ def test_given_a_lost_create_when_followed_to_the_end_then_exactly_one_second_cr
     bound = submitting.bind(again, "batch_2", at + 1)
     assert bound is not None
     assert submitting.next_step(bound, at + 10**6) is Next.DONE
-    assert submitting.bind(bound, "batch_1", at + 2) is None
+    late = submitting.bind(bound, "batch_1", at + 2, generation=1)
+    assert late is not None
+    assert (late.provider_job_id, late.ghosts) == ("batch_2", ("batch_1",))

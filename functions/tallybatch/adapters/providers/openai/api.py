@@ -48,6 +48,8 @@ class OpenAIApi:
     """
 
     name = "openai"
+    create_is_idempotent = False
+    """No idempotency header is documented, and the SDK sends none (_base_client.py)."""
 
     def __init__(
         self,
@@ -70,12 +72,13 @@ class OpenAIApi:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    def upload(self, filename: str, body: BinaryIO) -> str:
+    def upload(self, filename: str, body: BinaryIO, *, uri: str = "") -> str:
         """Send an input file; returns its id. A repeated upload leaves an unused file, nothing worse.
 
         `filename` should carry the submission_key. `body` is streamed; the SDK's retries need it to be seekable.
         Raises `ProviderUnavailable`, `ProviderRefused`.
         """
+        del uri
         where = "OpenAI upload"
         with _repeatable(where):
             client = self._client.with_options(timeout=self._upload_timeout_s)
@@ -85,11 +88,15 @@ class OpenAIApi:
             raise ProviderUnavailable("OpenAI did not take the file", where=where, do="repeat the call later")
         return uploaded.id
 
-    def create(self, *, submission_key: str, file_id: str, endpoint: str) -> ProviderJob:
+    def create(
+        self, *, submission_key: str, file_id: str, endpoint: str, model: str = "", output_uri: str = ""
+    ) -> ProviderJob:
         """Send create exactly once. See `failures.create_failure` for what is raised when.
 
-        The completion window is 24 hours, the only one there is.
+        The completion window is 24 hours, the only one there is. OpenAI reads the model from the lines and keeps its
+        output itself, so `model` and `output_uri` say nothing here.
         """
+        del model, output_uri
         import openai
 
         where = f"OpenAI create for {submission_key}"
