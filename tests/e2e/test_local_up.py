@@ -15,6 +15,8 @@ from infra.local.stack import LocalStatus
 from tallybatch.domain.errors import BadInput
 from tallybatch.settings import FUNCTIONS
 
+pytestmark = pytest.mark.xdist_group("e2e")
+
 
 def test_given_the_stack_is_up_when_status_is_asked_then_it_is_what_up_said(
     local_stack: LocalStatus, local_state_dir: Path

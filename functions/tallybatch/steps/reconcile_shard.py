@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
-from tallybatch.domain.errors import Conflict, NotFound
+from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef
@@ -29,6 +29,7 @@ from tallybatch.steps.submission_input import Excluded, read_excluded, shard_rec
 from tallybatch.steps.transitions import change_submission
 
 _ACCEPT_BATCH = 1000
+_SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         raise NotFound("this shard was never submitted", where=f"{item.job_key} {item.shard_id}")
     if row.state is SubmissionState.RECONCILED:
         return row.counts
+    if row.state not in _SETTLED:
+        raise Permanent(
+            "the submission is still out",
+            where=f"{item.job_key} {item.shard_id}",
+            why=f"it is {row.state}; its records would be taken for missing and paid again",
+            do="poll and collect first",
+        )
     context = load_job(ports.objects, item.tenant, item.job_key)
     records = list(shard_records(ports.objects, context, item.shard_sha256))
     tally = _tally(row, records, context, ports)
