@@ -90,7 +90,7 @@ def test_given_an_answer_nested_at_any_depth_when_checked_then_there_is_a_verdic
     assert depth > 254 or verdict.output
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(max_size=30) | st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
@@ -108,6 +108,7 @@ def test_given_any_answer_when_checked_without_demands_then_it_is_json_or_refuse
         assert verdict.reason == ""
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=30))
 def test_given_no_schema_when_checked_then_any_text_is_the_answer(answer: str) -> None:
     output, reason = AnswerCheck(None).check(answer)
