@@ -12,7 +12,7 @@ from tallybatch.contracts import JobInput, PublishItem, S3Event
 from tallybatch.domain.errors import NotClosed, Permanent
 from tallybatch.domain.rows import Job
 from tallybatch.steps import publish_shard
-from tests.support.films import bytes_of, classes, current, films, key_of, results, scenario, spec
+from tests.support.films import bytes_of, classes, current, film, films, key_of, results, scenario, spec
 from tests.support.pipeline import Pipeline
 
 RECORDS = 12
@@ -213,6 +213,33 @@ def test_given_records_in_flight_that_fail_there_when_that_job_ends_then_this_on
     job = pipeline.job(second)
     assert (job.state.value, job.counts["succeeded"], job.counts["reused"]) == ("COMPLETED", RECORDS, RECORDS - 1)
     assert classes(pipeline.objects, job)[key_of(4)] == ["waiting", "succeeded"]
+
+
+def test_given_two_jobs_that_each_failed_a_record_of_the_other_when_they_go_on_then_neither_waits_for_the_other(
+    pipeline: Pipeline,
+) -> None:
+    """Each shard is one record; each job claims its first, and finds its second with the other."""
+    scenario(pipeline.simulator.control, records=[{"fault": "error_400"}])
+    pipeline.push_spec(spec(shard_records=1))
+    one = pipeline.drop(film(1) + b"\n" + film(2), version="v1")["job_key"]
+    two = pipeline.drop(film(2) + b"\n" + film(1), version="v2")["job_key"]
+    items = {key: pipeline.items(pipeline.plan(request_for(pipeline, key))) for key in (one, two)}
+    for place in (0, 1):
+        for key in (one, two):
+            pipeline.submit(items[key][place])
+    for key in (one, two):
+        for item in items[key]:
+            pipeline.run_shard(item)
+        assert pipeline.reconcile(request_for(pipeline, key)).verdict == "retry"
+
+    pipeline.work(request_for(pipeline, one, 2))
+    pipeline.work(request_for(pipeline, two, 2))
+
+    jobs = [pipeline.job(key) for key in (one, two)]
+    assert [(job.state.value, job.attempt) for job in jobs] == [("COMPLETED", 2), ("COMPLETED", 2)]
+    assert classes(pipeline.objects, jobs[0]) == {key_of(1): ["permanent"], key_of(2): ["waiting", "succeeded"]}
+    assert classes(pipeline.objects, jobs[1]) == {key_of(2): ["permanent"], key_of(1): ["waiting", "succeeded"]}
+    assert spent(pipeline)[0] == 4
 
 
 def test_given_waiting_for_another_job_when_many_rounds_pass_then_no_try_is_used_up(pipeline: Pipeline) -> None:

@@ -21,7 +21,8 @@ from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef, Usage
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.rows import AcceptedAnswer, Submission
+from tallybatch.domain.retries import Disposition
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
 from tallybatch.steps.collect_shard import GHOST
@@ -150,9 +151,11 @@ def _conclude(
     excluded = read_excluded(ports.objects, context.keys.claims(row.attempt, row.submission_key))
     reused = _reused(excluded, ports.objects)
     builder = _Outcomes(row, context)
+    decide = context.retry_policy.decide
     file = OutcomeFile()
     counts: Counter[OutcomeClass] = Counter()
     accepted: list[tuple[int, str]] = []
+    given_up: list[RecordClaim] = []
     for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
         if record.record_id in reused:
             outcome = builder.reused(record, reused[record.record_id])
@@ -162,6 +165,8 @@ def _conclude(
             outcome = builder.returned(record, back)
             if outcome.outcome is OutcomeClass.SUCCEEDED:
                 accepted.append((number, outcome.record_key))
+            elif decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+                given_up.append(RecordClaim(outcome.record_key, NOBODY, row.attempt))
         if "model_drift" in outcome.notes:
             tally.anomalies["model_drift"] += 1
         counts[outcome.outcome] += 1
@@ -169,6 +174,8 @@ def _conclude(
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
+    if given_up:  # or two jobs that each failed a record of the other's would wait for each other until their deadline
+        ports.ledger.take_over_records(given_up, from_job=row.job_key)
     return {outcome.value: count for outcome, count in counts.items()}
 
 
