@@ -234,7 +234,7 @@ class ProviderApi(Protocol):
         `ProviderUnavailable` only when the request provably never left."""
 
     def find(self, submission_key: str, *, since: float) -> Search:
-        """All jobs that carry the marker, among those created after `since` (Unix seconds)."""
+        """All jobs that carry the marker ("": any marker), among those created after `since` (Unix seconds)."""
 
     def get(self, provider_job_id: str) -> ProviderJob:
         """State GONE if the provider knows no such job; raises `ProviderUnavailable` when it cannot tell."""

@@ -44,7 +44,7 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     job = ports.ledger.job(request.job_key)
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     if not closure.closed:
-        return _end_partial(job, closure, context, ports)
+        return _end_open(job, closure, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
@@ -74,20 +74,22 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     )
 
 
-def _end_partial(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
-    report = job_report(job, context.manifest, closure, state="PARTIAL", results_uri="", parts=0)
+def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
+    """A job whose sets do not close publishes nothing: it was cancelled, or something is open or unknown."""
+    state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
+    report = job_report(job, context.manifest, closure, state=state.value, results_uri="", parts=0)
     write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     ended = advance_job(
         ports.ledger,
         ports.clock,
         job.job_key,
-        JobState.PARTIAL,
+        state,
         attempt=closure.attempt,
         counts=final_counts(closure),
         reason=report["verdict"],
         report=ports.objects.uri(context.keys.report_html),
     )
-    _announce("JobPartial", ended, closure, ports.events)
+    _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
     return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value)
 
 

@@ -32,7 +32,7 @@ def lines_of(shard: ShardFile) -> list[bytes]:
         return list(read_zstd_lines(file))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(RECORDS, LIMITS)
 def test_given_any_lines_when_cut_then_the_shards_together_are_the_lines_in_order(
     records: list[tuple[bytes, int]], limits: ShardLimits
@@ -51,7 +51,7 @@ def test_given_any_lines_when_cut_then_the_shards_together_are_the_lines_in_orde
         assert shard.sha256 == hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RECORDS, LIMITS)
 def test_given_any_lines_when_cut_then_no_shard_could_have_taken_the_next_record(
     records: list[tuple[bytes, int]], limits: ShardLimits

@@ -30,13 +30,13 @@ def test_given_values_when_rendered_then_the_text_is_as_written(
     assert Template(template).render(values).rstrip("\n") == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=30))
 def test_given_any_text_when_rendered_then_it_is_neither_escaped_nor_read_as_a_template(text: str) -> None:
     assert Template("[{{ a }}]").render({"a": text}) == f"[{text}]"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(min_value=-(2**200), max_value=2**200))
 @pytest.mark.parametrize("template", ["{{ a }}", "{{ b.c[0] }}"])
 def test_given_any_integer_when_rendered_then_every_digit_is_there(template: str, number: int) -> None:
