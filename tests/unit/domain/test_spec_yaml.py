@@ -1,6 +1,5 @@
 """YAML as people really save it: encodings, tabs, duplicate keys, bombs, and the guesses of YAML 1.1."""
 
-
 import pytest
 
 from tallybatch.domain.errors import BadInput, Problem
