@@ -74,9 +74,10 @@ def _render(certificate: Certificate) -> bytes:
 
 
 def total_tokens(closure: Closure) -> dict[str, int]:
-    """Tokens over all submissions, as the providers bill them."""
+    """Tokens over all submissions and their ghosts, as the providers bill them."""
     total: dict[str, int] = {}
     for entry in closure.submissions:
-        for kind, count in entry.tokens.items():
-            total[kind] = total.get(kind, 0) + count
+        for tokens in (entry.tokens, entry.duplicate_tokens):
+            for kind, count in tokens.items():
+                total[kind] = total.get(kind, 0) + count
     return total
