@@ -121,7 +121,7 @@ def test_given_a_warm_function_when_called_again_then_the_environment_is_read_on
         return settings
 
     first = handler({}, None)
-    monkeypatch.setenv("TALLYBATCH_BUCKET", "another")
+    monkeypatch.delenv("TALLYBATCH_BUCKET")
     assert handler({}, None) is first
 
 
