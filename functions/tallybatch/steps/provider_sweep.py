@@ -137,4 +137,4 @@ def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None
 
 
 def _tokens(job: ProviderJob) -> dict[str, int] | None:
-    return msgspec.to_builtins(job.usage) if job.usage is not None else None
+    return msgspec.structs.asdict(job.usage) if job.usage is not None else None
