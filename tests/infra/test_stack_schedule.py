@@ -1,4 +1,4 @@
-"""Declared backfills become schedules that call DiscoverBackfill with a request it can read; Sweep has its own."""
+"""Backfills become schedules that call DiscoverBackfill with a request it can read; Sweep has one of its own."""
 
 from __future__ import annotations
 

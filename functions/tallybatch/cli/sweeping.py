@@ -1,4 +1,4 @@
-"""`tallybatch sweep`: what the providers have that the ledger does not know, now instead of with the next hourly run."""
+"""`tallybatch sweep`: what the providers have that the ledger does not know, now instead of at the next hourly run."""
 
 from __future__ import annotations
 
