@@ -195,6 +195,8 @@ class _Outcomes:
 
     def __init__(self, row: Submission, context: JobContext) -> None:
         self._row = row
+        self._given_back = bool(row.cancelled_at)
+        """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
         output = context.spec.output
@@ -206,7 +208,10 @@ class _Outcomes:
             failure = OutcomeClass(self._row.refusal_class)
             return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
+            tries -= self._given_back
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
+        if back.result.outcome is OutcomeClass.CANCELLED:
+            tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
