@@ -192,6 +192,8 @@ class SealReply(Contract):
     tenant: str
     job_key: str
     state: str
+    age_s: int = 0
+    """From the manifest to the end of the job."""
     certificate: str = ""
     results_uri: str = ""
 

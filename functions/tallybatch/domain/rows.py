@@ -134,8 +134,13 @@ class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of the outcome line."""
 
 
+NOBODY = ""
+"""Owner of a record that its last owner has given up: the next job that wants it takes it over."""
+
+
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One slot for an accepted answer. `owner` is the job_key that may spend on it; `answer` is set once accepted."""
+    """One slot for an accepted answer. `owner` is the job_key that may spend on it, or NOBODY; `answer` is set once
+    accepted."""
 
     record_key: str
     owner: str

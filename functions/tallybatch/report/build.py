@@ -33,7 +33,7 @@ _MEND = {
     "FAILED": "Mend the cause named above.",
     "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
 }
-_AGAIN = "Drop the same file again, and the job goes on from here. Accepted answers are reused, not paid again."
+_AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 
 
 def final_counts(closure: Closure) -> dict[str, int]:

@@ -17,7 +17,8 @@ from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, Usage
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.rows import AcceptedAnswer, Submission
+from tallybatch.domain.retries import Disposition, RetryPolicy
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import Clock, Formats, Ledger, Objects
 from tallybatch.steps.collect_shard import GHOST, ghost_prefix
@@ -58,8 +59,9 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
     tally = _tally(row, records, context, ports, concluded=concluded)
-    told = _read(key, ports.objects) if concluded else _conclude(row, records, tally, context, ports)
+    told = _read(key, context, ports.objects) if concluded else _conclude(row, records, tally, context, ports)
     _accept(row, told, ports.objects.uri(key), ports.ledger)
+    _give_up(row, told, ports.ledger)
     counts = {outcome.value: count for outcome, count in told.counts.items()}
     usage = tally.usage
     if told.drifted:
@@ -121,19 +123,27 @@ def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
 
 @dataclass
 class _Told:
-    """What an outcome object says: records by class, and the accepted answers by record_key with their places."""
+    """What an outcome object says: records by class, the accepted answers by record_key with their places, and the
+    record_keys of those that failed for good."""
 
     counts: Counter[OutcomeClass] = field(default_factory=Counter)
     accepted: list[tuple[str, Placed]] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
     drifted: int = 0
 
+    def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
+        self.counts[outcome.outcome] += 1
+        self.drifted += "model_drift" in outcome.notes
+        if outcome.outcome is not OutcomeClass.SUCCEEDED:
+            if policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+                self.given_up.append(outcome.record_key)
 
-def _read(key: str, objects: Objects) -> _Told:
+
+def _read(key: str, context: JobContext, objects: Objects) -> _Told:
     """An earlier reconciliation's conclusions stand, whatever this version of the code would make of the lines."""
     told = _Told()
     for outcome, placed in read_placed(objects, key):
-        told.counts[outcome.outcome] += 1
-        told.drifted += "model_drift" in outcome.notes
+        told.note(outcome, context.retry_policy)
         if outcome.outcome is OutcomeClass.SUCCEEDED:
             told.accepted.append((outcome.record_key, placed))
     return told
@@ -158,8 +168,7 @@ def _conclude(
             outcome = builder.returned(record, back)
             if outcome.outcome is OutcomeClass.SUCCEEDED:
                 accepted.append((number, outcome.record_key))
-        told.drifted += "model_drift" in outcome.notes
-        told.counts[outcome.outcome] += 1
+        told.note(outcome, context.retry_policy)
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
@@ -180,6 +189,14 @@ def _accept(row: Submission, told: _Told, uri: str, ledger: Ledger) -> None:
                 where=f"job {row.job_key} shard {row.shard_id} record_key {refused[0].record_key}",
                 do="run the job again; it will reuse the accepted answers",
             )
+
+
+def _give_up(row: Submission, told: _Told, ledger: Ledger) -> None:
+    """Let go of records that failed for good, or two jobs that each failed a record of the other's would wait for each
+    other until their deadline."""
+    if told.given_up:
+        claims = [RecordClaim(record_key, NOBODY, row.attempt) for record_key in told.given_up]
+        ledger.take_over_records(claims, from_job=row.job_key)
 
 
 def _reused(excluded: dict[str, Excluded], objects: Objects) -> dict[str, tuple[AcceptedAnswer, Outcome]]:
