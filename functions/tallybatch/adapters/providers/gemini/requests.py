@@ -60,6 +60,8 @@ _FLAT = frozenset({*_CONFIG_NAMES, *_CONFIG_NAMES.values(), "config", "thinking_
 _encode = msgspec.json.Encoder().encode
 _SAMPLE_ID = "0" * 32
 _HEAD = b'{"key":'
+_EMBED_OPENING = b'"content":{"parts":[{"text":'
+_GENERATE_OPENING = b'"contents":[{"role":"user","parts":[{"text":'
 
 
 class GeminiFormat:
@@ -128,11 +130,7 @@ class GeminiFormat:
             shown = one_line(_encode(settings))[1:-1]
         except UnicodeEncodeError:
             raise ValueError("the system prompt holds a lone surrogate, no legal Unicode") from None
-        opening = (
-            b'"content":{"parts":[{"text":'
-            if self.endpoint == EMBED
-            else b'"contents":[{"role":"user","parts":[{"text":'
-        )
+        opening = _EMBED_OPENING if self.endpoint == EMBED else _GENERATE_OPENING
         return b',"request":{' + shown + (b"," if shown else b"") + opening
 
 

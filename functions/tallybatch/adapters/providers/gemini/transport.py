@@ -1,4 +1,4 @@
-"""Plain HTTP to the Gemini API, for the calls whose replies the SDK cuts short. Loads nothing before the first call. call.
+"""Plain HTTP to the Gemini API, for the calls whose replies the SDK cuts short. Loads nothing before the first.
 
 Repeating is in the hands of the caller: `send` sends once, `repeat` only what may be repeated.
 """
