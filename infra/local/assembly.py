@@ -43,9 +43,7 @@ class FunctionEnvironment:
     add_where: str = OPENAI_SECRET
 
 
-def local_environment(
-    openai_url: str, gemini_url: str, host: Mapping[str, str] | None = None
-) -> FunctionEnvironment:
+def local_environment(openai_url: str, gemini_url: str, host: Mapping[str, str] | None = None) -> FunctionEnvironment:
     """Short windows for every function, and the providers' URLs for those that call them. Only for a server elsewhere
     do they also get the proxy and certificate variables of `host` (default: our own environment)."""
     known = {name for model in FUNCTIONS for name in model.model_fields}
