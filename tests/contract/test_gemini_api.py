@@ -253,9 +253,11 @@ def test_given_a_state_in_either_spelling_when_read_then_normalised(
 @pytest.mark.parametrize("place", ["metadata", "response"])
 def test_given_the_output_in_either_place_when_read_then_its_channel(place: str) -> None:
     output = {"responsesFile": "files/batch-9"}
-    shown = batch(state="BATCH_STATE_SUCCEEDED", **({"output": output} if place == "metadata" else {}))
+    shown = batch(state="BATCH_STATE_SUCCEEDED")
     if place == "response":
         shown["response"] = output
+    else:
+        shown["metadata"]["output"] = output
     with serving(lambda _: json_reply(shown)) as server:
         assert at(server).get("batches/b1").channels == {"output": "files/batch-9"}
 
