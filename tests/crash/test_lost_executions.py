@@ -162,7 +162,7 @@ def test_given_deaths_at_random_when_the_job_ends_then_nothing_was_paid_twice(
 
 
 class Storm(Interrupter):
-    """Kills one call in fifty, before or after it is carried out; no more than two in a row of the same name, for a task
+    """Kills one call in fifty, before or after it is carried out; at most two in a row of the same name, for a task
     has three retries and a storm that outlasts them ends the job as FAILED."""
 
     def __init__(self, seed: int) -> None:
