@@ -55,7 +55,7 @@ def assert_cancelled(pipeline: Pipeline, job: Job, *, succeeded: int) -> None:
     told = report(pipeline.objects, job)
     assert (told["state"], told["counts"]["succeeded"]) == ("CANCELLED", succeeded)
     assert told["verdict"].startswith("Cancelled, so nothing was published")
-    assert any("Drop the same file again" in step for step in told["next_steps"])
+    assert any("Drop the file again" in step for step in told["next_steps"])
     assert pipeline.events.kinds()[-1] == "JobCancelled"
     assert not list(pipeline.objects.list("results/"))
     assert pipeline.objects.head(pipeline.keys(job).certificate) is None
