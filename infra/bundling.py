@@ -1,8 +1,8 @@
 """The functions' deployment packages, made without Docker: locked wheels for arm64 beside our source.
 
-Two packages. `core` (no extra) is for functions that call no provider; `core` plus the extra `openai` is for
-SubmitShard, PollShard and CollectShard, so that nothing else carries, or could import, a provider's SDK. boto3 is in
-both: the version that the lock pins and the tests ran with, not whichever the Lambda runtime has that week.
+Two packages. `core` (no extra) is for functions that call no provider; `core` plus the extras `gemini` and `openai` is
+for SubmitShard, PollShard and CollectShard, so that nothing else carries, or could import, a provider's SDK. boto3 is
+in both: the version that the lock pins and the tests ran with, not whichever the Lambda runtime has that week.
 
 A package is named by the hash of all that shapes it (uv.lock, our source, this file). It is built once per hash under
 `.build/`, and the same inputs give the same asset hash on every machine.

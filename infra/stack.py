@@ -33,7 +33,7 @@ def function_code(options: StackOptions) -> FunctionCode:
             str(source.path), asset_hash=source.hash, exclude=[*NOT_SHIPPED, "**/__pycache__"]
         )
         return FunctionCode(core=code, providers=code)
-    core, providers = package(), package("openai")
+    core, providers = package(), package("gemini", "openai")
     return FunctionCode(
         core=lambda_.Code.from_asset(str(core.path), asset_hash=core.hash),
         providers=lambda_.Code.from_asset(str(providers.path), asset_hash=providers.hash),
@@ -116,6 +116,7 @@ class TallybatchStack(Stack):
             "StateMachineArn": state_machine.state_machine_arn,
             "EventBus": bus.event_bus_name,
             "OpenAISecret": secrets.openai.secret_arn,
+            "GeminiSecret": secrets.gemini.secret_arn,
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
             "SweepFunction": sweep.function_name,

@@ -55,6 +55,13 @@ class PlanAttempt(StoreSettings):
 class ProviderSettings(StoreSettings):
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
+    gemini_secret: str
+    """The same, of the Gemini API key."""
+
+
+def gemini_base_url(environ: Mapping[str, str] | None = None) -> str:
+    """GOOGLE_GEMINI_BASE_URL, which Google's SDK honours too (SDK 3.6 _base_url.py); "" is Google's own."""
+    return (os.environ if environ is None else environ).get("GOOGLE_GEMINI_BASE_URL", "")
 
 
 class SubmitShard(ProviderSettings):

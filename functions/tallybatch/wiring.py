@@ -17,6 +17,7 @@ from tallybatch.adapters.clock import SystemClock
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.events import EventBridgeEvents
 from tallybatch.adapters.executions import StepFunctionsExecutions
+from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat
 from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
 from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.adapters.secrets import SecretsManagerSecrets
@@ -76,17 +77,28 @@ def _openai(secret: str) -> ProviderApi:
     return OpenAIApi(lambda: secrets.get(secret))
 
 
+@cache
+def _gemini(secret: str) -> ProviderApi:
+    secrets = SecretsManagerSecrets(_client("secretsmanager"))
+    return GeminiApi(lambda: secrets.get(secret), base_url=s.gemini_base_url())
+
+
 def provider_api(settings: s.ProviderSettings, name: str) -> ProviderApi:
     """The calls of a provider by its name; loads its SDK with the first call."""
     return _provider_makers(settings)[name]()
 
 
 def _provider_makers(settings: s.ProviderSettings) -> dict[str, Callable[[], ProviderApi]]:
-    return {"openai": lambda: _openai(settings.openai_secret)}
+    return {
+        "openai": lambda: _openai(settings.openai_secret),
+        "gemini": lambda: _gemini(settings.gemini_secret),
+    }
 
 
 def formats(spec: Spec) -> ProviderFormat:
     """The request and result lines of a spec's provider."""
+    if spec.provider == "gemini":
+        return GeminiFormat(spec.model_resolved, spec.endpoint, spec.generation, spec.output.schema_)
     return OpenAIFormat(
         spec.model_resolved, spec.endpoint, spec.generation, spec.output.schema_, spec.output.schema_version
     )

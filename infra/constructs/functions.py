@@ -137,6 +137,7 @@ class Functions(Construct):
             "table": self._ledger.table.table_name,
             "event_bus": self._bus.event_bus_name,
             "openai_secret": self._secrets.openai.secret_arn,
+            "gemini_secret": self._secrets.gemini.secret_arn,
             **values,
         }
         settings = model.model_validate({name: known[name] for name in model.model_fields if name in known})
@@ -168,7 +169,8 @@ class Functions(Construct):
             allow(role, ["events:PutEvents"], [self._bus.event_bus_arn])
         if issubclass(model, ProviderSettings):
             services.append("secretsmanager")
-            allow(role, ["secretsmanager:GetSecretValue"], [self._secrets.openai.secret_arn])
+            keys = [self._secrets.openai.secret_arn, self._secrets.gemini.secret_arn]
+            allow(role, ["secretsmanager:GetSecretValue"], keys)
         if profile.asynchronous:
             services.append("sqs")
         allow_key(role, self._key, services)

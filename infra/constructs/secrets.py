@@ -13,18 +13,23 @@ from infra.constructs.nag import acknowledge
 
 
 class ProviderSecrets(Construct):
-    """`openai`: the OpenAI API key as plain text. It has no value until `aws secretsmanager put-secret-value`."""
+    """`openai`, `gemini`: the API key as plain text. None has a value until `aws secretsmanager put-secret-value`."""
 
     def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, removal_policy: RemovalPolicy) -> None:
         super().__init__(scope, construct_id)
-        self.openai = secretsmanager.Secret(
+        self.openai = self._secret("OpenAI", key, removal_policy)
+        self.gemini = self._secret("Gemini", key, removal_policy)
+
+    def _secret(self, provider: str, key: kms.IKey, removal_policy: RemovalPolicy) -> secretsmanager.Secret:
+        secret = secretsmanager.Secret(
             self,
-            "OpenAI",
-            description="Tallybatch: the OpenAI API key, as plain text",
+            provider,
+            description=f"Tallybatch: the {provider} API key, as plain text",
             encryption_key=key,
             removal_policy=removal_policy,
         )
         # The L2 construct would fill it with a random password, which reads like a key and is none.
-        resource = cast("secretsmanager.CfnSecret", self.openai.node.default_child)
+        resource = cast("secretsmanager.CfnSecret", secret.node.default_child)
         resource.generate_secret_string = None
-        acknowledge(self.openai, {"SMG4": "The key is issued by the provider, which offers no rotation API."})
+        acknowledge(secret, {"SMG4": "The key is issued by the provider, which offers no rotation API."})
+        return secret

@@ -29,7 +29,7 @@ LOCAL_SETTINGS: Mapping[str, object] = {
 waits of the state machine, which the emulator shortens once more by its wait scale."""
 
 OPENAI_SECRET = PREFIX + "OPENAI_SECRET"
-"""A function that is told this secret is one that calls OpenAI."""
+"""A function that is told this secret is one that calls providers."""
 
 _EGRESS = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -45,14 +45,14 @@ class FunctionEnvironment:
     add_where: str = OPENAI_SECRET
 
 
-def local_environment(openai_url: str, host: Mapping[str, str] | None = None) -> FunctionEnvironment:
-    """Short windows for every function, and `openai_url` for those that call OpenAI. Only for a server elsewhere do
-    they also get the proxy and certificate variables of `host` (default: our own environment)."""
+def local_environment(openai_url: str, gemini_url: str, host: Mapping[str, str] | None = None) -> FunctionEnvironment:
+    """Short windows for every function, and the providers' URLs for those that call them. Only for a server elsewhere
+    do they also get the proxy and certificate variables of `host` (default: our own environment)."""
     known = {name for model in FUNCTIONS for name in model.model_fields}
     if stale := set(LOCAL_SETTINGS) - known:
         raise Permanent(f"no function has the settings {sorted(stale)}", where="infra/local/assembly.py")
-    add = {"OPENAI_BASE_URL": openai_url}
-    if not is_loopback(openai_url):
+    add = {"OPENAI_BASE_URL": openai_url, "GOOGLE_GEMINI_BASE_URL": gemini_url}
+    if not (is_loopback(openai_url) and is_loopback(gemini_url)):
         source = os.environ if host is None else host
         add |= {name: source[name] for name in _EGRESS if source.get(name)}
         add["NO_PROXY"] = ",".join(part for part in ("127.0.0.1,localhost", source.get("NO_PROXY", "")) if part)

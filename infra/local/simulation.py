@@ -27,6 +27,11 @@ def openai_url(port: int) -> str:
     return f"{url(port)}/openai/v1"
 
 
+def gemini_url(port: int) -> str:
+    """What GOOGLE_GEMINI_BASE_URL is set to."""
+    return f"{url(port)}/gemini"
+
+
 def scenario_identity(scenario: str) -> tuple[str, str]:
     """What to pass on (a file's absolute path, or the name), and what changes when the scenario does."""
     file = Path(scenario)

@@ -21,7 +21,7 @@ from tallybatch.domain.errors import BadInput, Permanent
 
 STACK = "Tallybatch"
 STATE_DIR = emulator.ROOT / ".tallybatch"
-SIMULATED = ("openai",)
+SIMULATED = ("openai", "gemini")
 """Providers whose traffic the simulator takes unless a URL sends it elsewhere."""
 
 DUMMY_KEY = "local-simulator-key"
@@ -127,6 +127,13 @@ def openai_target(urls: Mapping[str, str], simulator_port: int, host: Mapping[st
     return simulation.openai_url(simulator_port), DUMMY_KEY
 
 
+def gemini_target(urls: Mapping[str, str], simulator_port: int, host: Mapping[str, str]) -> tuple[str, str]:
+    """The same for Gemini, whose key is GEMINI_API_KEY or GOOGLE_API_KEY, as its SDK has it."""
+    if "gemini" in urls:
+        return urls["gemini"], host.get("GEMINI_API_KEY") or host.get("GOOGLE_API_KEY") or DUMMY_KEY
+    return simulation.gemini_url(simulator_port), DUMMY_KEY
+
+
 def _ensure_emulator(where: StateDir, state: State, wait_scale: float, started: list[str], report: Report) -> None:
     running = state.emulator
     if running and running.alive and state.wait_scale == wait_scale and emulator.healthy(_endpoint(state)):
@@ -169,10 +176,12 @@ def _ensure_simulator(
 def _deploy(
     where: StateDir, state: State, directory: Path, stack: str, urls: Mapping[str, str], report: Report
 ) -> None:
-    openai, key = openai_target(urls, state.simulator_port or 0, os.environ)
-    read = assembly.read(directory, stack, assembly.local_environment(openai))
+    openai, openai_key = openai_target(urls, state.simulator_port or 0, os.environ)
+    gemini, gemini_key = gemini_target(urls, state.simulator_port or 0, os.environ)
+    read = assembly.read(directory, stack, assembly.local_environment(openai, gemini))
+    secrets = {"OpenAISecret": openai_key, "GeminiSecret": gemini_key}
     try:
-        deployed = deploy.deploy(_endpoint(state), read, secrets={"OpenAISecret": key}, report=report)
+        deployed = deploy.deploy(_endpoint(state), read, secrets=secrets, report=report)
     except (ClientError, BotoCoreError) as error:
         raise Permanent("the emulator refused a call", where=f"stack {stack}", why=str(error)) from error
     if not deployed.changed:

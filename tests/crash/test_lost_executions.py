@@ -162,20 +162,23 @@ def test_given_deaths_at_random_when_the_job_ends_then_nothing_was_paid_twice(
 
 
 class Storm(Interrupter):
-    """Kills one call in fifty, before or after it is carried out."""
+    """Kills one call in fifty, before or after it is carried out; no more than two in a row of the same name, for a task
+    has three retries and a storm that outlasts them ends the job as FAILED."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._dice = random.Random(seed)
         self.deaths = 0
+        self._killed: list[str] = []
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         quiet = super().around(name, call)
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            if not self._armed or self._dice.random() > 0.02:
+            if not self._armed or self._dice.random() > 0.02 or self._killed[-2:] == [name, name]:
                 return quiet(*args, **kwargs)
             self.deaths += 1
+            self._killed.append(name)
             if self._dice.random() < 0.5:
                 quiet(*args, **kwargs)
             raise Killed(name)

@@ -46,6 +46,7 @@ def test_given_the_stack_is_up_when_functions_are_listed_then_each_is_there_and_
     callers = {name for name, variables in told.items() if "OPENAI_BASE_URL" in variables}
     assert callers == {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
     assert {told[name]["OPENAI_BASE_URL"] for name in callers} == {f"{local_stack.simulator_url}/openai/v1"}
+    assert {told[name]["GOOGLE_GEMINI_BASE_URL"] for name in callers} == {f"{local_stack.simulator_url}/gemini"}
     assert told["SubmitShard"]["TALLYBATCH_SETTLE_WINDOW_S"] == "3"
 
 

@@ -30,7 +30,7 @@ def core(build_dir: Path) -> Package:
 
 @pytest.fixture(scope="module")
 def providers(build_dir: Path) -> Package:
-    return package("openai", build_dir=build_dir)
+    return package("gemini", "openai", build_dir=build_dir)
 
 
 def _names(package: Package) -> set[str]:
@@ -71,8 +71,9 @@ def test_the_operators_and_developers_things_stay_at_home(core: Package, provide
 
 
 def test_only_the_providers_package_has_a_providers_sdk(core: Package, providers: Package) -> None:
-    assert "openai/__init__.py" in _names(providers)
-    assert "openai/__init__.py" not in _names(core)
+    for sdk in ("openai/__init__.py", "google/genai/__init__.py"):
+        assert sdk in _names(providers)
+        assert sdk not in _names(core)
     assert _names(core) <= _names(providers)
 
 

@@ -33,8 +33,10 @@ def test_given_another_local_value_when_deployed_again_then_the_function_is_upda
     emulator: str, tmp_path: Path
 ) -> None:
     directory = small_stack.write(tmp_path, stack="Told")
-    first = deploy.deploy(emulator, assembly.read(directory, "Told", assembly.local_environment("http://127.0.0.1:1")))
-    second = deploy.deploy(emulator, assembly.read(directory, "Told", assembly.local_environment("http://127.0.0.1:2")))
+    first, second = (
+        deploy.deploy(emulator, assembly.read(directory, "Told", assembly.local_environment(url, url + "/gemini")))
+        for url in ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    )
     assert second.changed
     assert second.outputs["Bucket"] == first.outputs["Bucket"]
     assert environment_of(emulator, first.outputs["BuildManifestFunction"]) == {
@@ -42,6 +44,7 @@ def test_given_another_local_value_when_deployed_again_then_the_function_is_upda
         "TALLYBATCH_BUCKET": "told-by-template",
         "TALLYBATCH_SETTLE_WINDOW_S": "3",
         "OPENAI_BASE_URL": "http://127.0.0.1:2",
+        "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:2/gemini",
     }
 
 

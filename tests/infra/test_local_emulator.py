@@ -99,11 +99,13 @@ def test_given_variables_in_the_shell_when_a_function_runs_then_it_sees_none_of_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "AWS_PROFILE", "AWS_ENDPOINT_URL", "TALLYBATCH_BUCKET", "X_LEAK"):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AWS_PROFILE"):
+        monkeypatch.setenv(name, "leaked")
+    for name in ("GOOGLE_GEMINI_BASE_URL", "AWS_ENDPOINT_URL", "TALLYBATCH_BUCKET", "X_LEAK"):
         monkeypatch.setenv(name, "leaked")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     directory = small_stack.write(tmp_path / "assembly")
-    changed = assembly.local_environment("http://127.0.0.1:9/openai/v1")
+    changed = assembly.local_environment("http://127.0.0.1:9/openai/v1", "http://127.0.0.1:9/gemini")
     config = emulator.Emulator(loopback.free_port(), tmp_path / "data", tmp_path / "log", persist=False)
     # WHEN
     running, _ = emulator.start(config)
@@ -119,6 +121,7 @@ def test_given_variables_in_the_shell_when_a_function_runs_then_it_sees_none_of_
     assert seen["TALLYBATCH_BUCKET"] == "told-by-template"
     assert seen["TALLYBATCH_SETTLE_WINDOW_S"] == "3"
     assert seen["OPENAI_BASE_URL"] == "http://127.0.0.1:9/openai/v1"
+    assert seen["GOOGLE_GEMINI_BASE_URL"] == "http://127.0.0.1:9/gemini"
     assert seen["AWS_ACCESS_KEY_ID"] == loopback.ACCOUNT
 
 

@@ -23,8 +23,8 @@ from infra.local.state import State, StateDir
 from tallybatch.domain.errors import BadInput, Permanent
 from tests.support import small_stack
 
-ELSEWHERE = {"openai": "http://127.0.0.1:9/v1"}
-"""An address of our own for OpenAI, so that no simulator is started."""
+ELSEWHERE = {"openai": "http://127.0.0.1:9/v1", "gemini": "http://127.0.0.1:9/gemini"}
+"""Addresses of our own for each provider, so that no simulator is started."""
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +159,8 @@ def test_given_a_key_in_the_shell_when_up_then_only_an_explicit_url_gets_it(
     assert found.endpoint_url
     aws = loopback.Aws(found.endpoint_url)
     names = [each["Name"] for each in aws.secretsmanager.list_secrets()["SecretList"]]
-    assert [aws.secretsmanager.get_secret_value(SecretId=name)["SecretString"] for name in names] == [
-        "a-key-that-costs-money"
-    ]
+    values = {aws.secretsmanager.get_secret_value(SecretId=name)["SecretString"] for name in names}
+    assert values == {"a-key-that-costs-money", stack.DUMMY_KEY}
     function = aws.lambda_.list_functions()["Functions"][0]
     assert function["Environment"]["Variables"]["OPENAI_BASE_URL"] == ELSEWHERE["openai"]
 
@@ -193,6 +192,13 @@ def test_given_a_key_in_the_shell_when_no_url_is_given_then_only_the_simulator_i
 ) -> None:
     host = {"OPENAI_API_KEY": "real", "OPENAI_BASE_URL": "https://elsewhere.example.org/v1"}
     assert stack.openai_target(urls, 4600, host) == target
+
+
+@pytest.mark.parametrize("name", ["GEMINI_API_KEY", "GOOGLE_API_KEY"])
+def test_given_a_gemini_key_in_the_shell_when_no_url_is_given_then_only_the_simulator_is_called(name: str) -> None:
+    elsewhere = "https://generativelanguage.googleapis.com"
+    assert stack.gemini_target({}, 4600, {name: "real"}) == ("http://127.0.0.1:4600/gemini", stack.DUMMY_KEY)
+    assert stack.gemini_target({"gemini": elsewhere}, 4600, {name: "real"}) == (elsewhere, "real")
 
 
 @pytest.mark.parametrize(

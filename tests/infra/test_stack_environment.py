@@ -51,6 +51,7 @@ def test_store_variables_point_at_the_stacks_own(template: Mapping[str, Any], mo
         "event_bus": "EventBus",
         "state_machine_arn": "StateMachineArn",
         "openai_secret": "OpenAISecret",
+        "gemini_secret": "GeminiSecret",
     }
     for field, output in expected.items():
         if field in model.model_fields:
@@ -61,4 +62,5 @@ def test_no_variable_is_a_secret(template: Mapping[str, Any]) -> None:
     for model in FUNCTIONS:
         for name, value in _environment(template, model).items():
             assert "resolve:secretsmanager" not in str(value), name
-    assert _environment(template, settings.SubmitShard)["TALLYBATCH_OPENAI_SECRET"].keys() == {"Ref"}
+    for name in ("TALLYBATCH_OPENAI_SECRET", "TALLYBATCH_GEMINI_SECRET"):
+        assert _environment(template, settings.SubmitShard)[name].keys() == {"Ref"}

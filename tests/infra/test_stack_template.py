@@ -165,10 +165,12 @@ def test_the_state_machine_logs_without_data_and_is_traced(stack: Template) -> N
     )
 
 
-def test_the_secret_is_encrypted_and_empty(template: Mapping[str, Any]) -> None:
-    (secret,) = _of_type(template, "AWS::SecretsManager::Secret").values()
-    assert "KmsKeyId" in secret["Properties"]
-    assert not {"SecretString", "GenerateSecretString"} & set(secret["Properties"])
+def test_the_secrets_are_encrypted_and_empty(template: Mapping[str, Any]) -> None:
+    secrets = _of_type(template, "AWS::SecretsManager::Secret").values()
+    assert len(secrets) == 2
+    for secret in secrets:
+        assert "KmsKeyId" in secret["Properties"]
+        assert not {"SecretString", "GenerateSecretString"} & set(secret["Properties"])
 
 
 def test_the_bus_is_named_like_the_stack(stack: Template) -> None:
@@ -189,6 +191,7 @@ def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -
         "StateMachineArn",
         "EventBus",
         "OpenAISecret",
+        "GeminiSecret",
         "BuildManifestFunction",
         "DiscoverBackfillFunction",
         "SweepFunction",

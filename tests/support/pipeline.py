@@ -11,6 +11,7 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
+from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
     AttemptPlan,
@@ -80,18 +81,24 @@ class Pipeline:
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
+    provider_name: str = "openai"
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
     def __post_init__(self) -> None:
         if self.provider is None:
-            self.provider = self.openai()
+            self.provider = {"openai": self.openai, "gemini": self.gemini}[self.provider_name]()
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
         """The real adapter, over HTTP to the simulator; its own pauses pass in virtual time."""
         defaults: dict[str, Any] = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self.wait}
         return OpenAIApi(lambda: key, base_url=self.simulator.openai_base_url, **{**defaults, **options})
+
+    def gemini(self, *, key: str = API_KEY, **options: Any) -> GeminiApi:
+        """The same for Gemini."""
+        defaults: dict[str, Any] = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self.wait}
+        return GeminiApi(lambda: key, base_url=self.simulator.gemini_base_url, **{**defaults, **options})
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)

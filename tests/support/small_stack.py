@@ -105,6 +105,7 @@ def template(variables: dict[str, str]) -> dict[str, Any]:
                 },
             },
             "Secret": {"Type": "AWS::SecretsManager::Secret", "Properties": {"GenerateSecretString": {}}},
+            "OtherSecret": {"Type": "AWS::SecretsManager::Secret", "Properties": {}},
             "Role": {
                 "Type": "AWS::IAM::Role",
                 "Properties": {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": []}},
@@ -150,6 +151,7 @@ def template(variables: dict[str, str]) -> dict[str, Any]:
             "Table": {"Value": {"Ref": "Table"}},
             "StateMachineArn": {"Value": {"Ref": "Machine"}},
             "OpenAISecret": {"Value": {"Ref": "Secret"}},
+            "GeminiSecret": {"Value": {"Ref": "OtherSecret"}},
             "EventBus": {"Value": {"Ref": "Bus"}},
             "BuildManifestFunction": {"Value": {"Ref": "Function"}},
             "DiscoverBackfillFunction": {"Value": {"Ref": "Function"}},

@@ -38,14 +38,21 @@ class Generation(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None, description="Nucleus sampling, 0 to 1. Default: the provider's."
     )
+    top_k: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
+        default=None, description="Sample from so many of the likeliest tokens (gemini). Default: the model's."
+    )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = Field(
-        default=None, description="Seed for repeatable sampling (chat completions). Default: none."
+        default=None, description="Seed for repeatable sampling (chat completions, gemini). Default: none."
     )
     stop: Annotated[list[str], BeforeValidator(_stop_list, json_schema_input_type=str | list[str])] | None = Field(
-        default=None, description="1 to 4 sequences that end an answer (chat completions). Default: none."
+        default=None, description="1 to 4 sequences that end an answer (chat completions, gemini). Default: none."
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="How much a reasoning model thinks. Default: the model's."
+    )
+    thinking_budget: Annotated[int, Field(ge=-1, le=1_000_000)] | None = Field(
+        default=None,
+        description="Tokens for thinking (gemini); 0 is none, -1 leaves it to the model. Default: the model's.",
     )
     verbosity: Literal["low", "medium", "high"] | None = Field(
         default=None, description="How long answers are. Default: the model's."
@@ -76,15 +83,19 @@ class Generation(BaseModel):
 
 
 KNOWN = frozenset(Generation.model_fields)
+_VECTORS = frozenset({"dimensions", "encoding_format"})
+_THINKS_ELSEWHERE = frozenset({"top_k", "thinking_budget"})
 
 ENDPOINT_LACKS: Mapping[str, frozenset[str]] = {
-    "/v1/responses": frozenset(
-        {"seed", "stop", "frequency_penalty", "presence_penalty", "dimensions", "encoding_format"}
-    ),
-    "/v1/chat/completions": frozenset({"dimensions", "encoding_format"}),
+    "/v1/responses": frozenset({"seed", "stop", "frequency_penalty", "presence_penalty"})
+    | _VECTORS
+    | _THINKS_ELSEWHERE,
+    "/v1/chat/completions": _VECTORS | _THINKS_ELSEWHERE,
     "/v1/embeddings": KNOWN - {"dimensions", "encoding_format", "user"},
+    "generateContent": frozenset({"verbosity", "user"}) | _VECTORS,
+    "embedContent": KNOWN - {"dimensions"},
 }
-"""Known parameters that an endpoint refuses, each time and for each record. Source: request types of the OpenAI SDK."""
+"""Known parameters that an endpoint refuses, each time and for each record. Source: request types of the SDKs."""
 
 OWNED: Mapping[str, str] = {
     "model": "it is the spec's `model`",
@@ -103,5 +114,17 @@ OWNED: Mapping[str, str] = {
     "n": "a record has exactly one answer",
     "previous_response_id": "each record stands for itself",
     "conversation": "each record stands for itself",
+    "contents": "they come from `prompt`",
+    "content": "it comes from `prompt.user`",
+    "systemInstruction": "it comes from `prompt.system`",
+    "generationConfig": "write its settings one by one",
+    "maxOutputTokens": "write `max_output_tokens`",
+    "stopSequences": "write `stop`",
+    "thinkingConfig": "write `reasoning_effort` or `thinking_budget`",
+    "responseMimeType": "it comes from `output.schema`",
+    "responseSchema": "it comes from `output.schema`",
+    "responseJsonSchema": "it comes from `output.schema`",
+    "candidateCount": "a record has exactly one answer",
+    "outputDimensionality": "write `dimensions`",
 }
 """Names that would override what the spec says elsewhere, and where it says it."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict, StringConstraints, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from tallybatch.domain import identity as ids
@@ -25,15 +25,24 @@ OPENAI_MAX_RECORDS = 50_000
 OPENAI_MAX_BYTES = 200_000_000
 """Bytes of one batch input file. Source: as above; that MB means 10^6 was observed in bespokelabsai/curator#113."""
 
+MAX_BYTES: Mapping[str, int] = {"openai": OPENAI_MAX_BYTES, "gemini": 2_000_000_000}
+"""Bytes of one input file, by provider. Gemini's: the vendor's Batch guide, "2 GB"."""
+ENDPOINTS: Mapping[str, tuple[str, ...]] = {
+    "openai": ("/v1/responses", "/v1/chat/completions", "/v1/embeddings"),
+    "gemini": ("generateContent", "embedContent"),
+}
+"""By provider; the first is the default."""
+EMBEDDING_ENDPOINTS = frozenset({"/v1/embeddings", "embedContent"})
+
 NATIVE_LABEL = "native"
-NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id"}
+NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "gemini": "key"}
 """The field of a native line that is its own id, by format."""
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Provider = Literal["openai", "bedrock", "gemini"]
-Endpoint = Literal["/v1/responses", "/v1/chat/completions", "/v1/embeddings"]
+Endpoint = Literal["/v1/responses", "/v1/chat/completions", "/v1/embeddings", "generateContent", "embedContent"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -174,8 +183,9 @@ class Shards(Section):
     max_records: Annotated[int, Field(ge=1, le=OPENAI_MAX_RECORDS)] = Field(
         default=10_000, description="Records of one shard at most. Default: 10000; the provider takes 50000."
     )
-    max_bytes: Annotated[int, SizeBetween("1KB", "200MB")] = Field(
-        default=100_000_000, description="Bytes of one request file at most. Default: 100MB; the provider takes 200MB."
+    max_bytes: Annotated[int, SizeBetween("1KB", "2GB")] = Field(
+        default=100_000_000,
+        description="Bytes of one request file at most. Default: 100MB; OpenAI takes 200MB, Gemini 2GB.",
     )
     max_parallel: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=4, description="Shards in flight at once. Default: 4."
@@ -234,7 +244,10 @@ class Spec(Section):
     provider: Provider = Field(description="Whose batch API runs the job.")
     model: ModelName = Field(description="An exact model version, or a key of `aliases`.")
     endpoint: Endpoint = Field(
-        default="/v1/responses", description="The provider's endpoint for each request. Default: /v1/responses."
+        default="/v1/responses",
+        description="What each request calls; openai: /v1/responses, /v1/chat/completions, /v1/embeddings; gemini: "
+        "generateContent, embedContent. Default: the provider's first.",
+        json_schema_extra=_drop_default,
     )
     aliases: dict[ModelName, ModelName] = Field(
         default={}, description="Model names that stand for an exact version. Default: none."
@@ -258,6 +271,17 @@ class Spec(Section):
     limits: Limits = Field(default=Limits(), description="Money and time.")
     retention: Retention = Field(default=Retention(), description="How long each class of object is kept.")
     owner: Owner = Field(default=Owner(), description="For the manifest and the bill.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_endpoint(cls, data: Any) -> Any:
+        endpoints = ENDPOINTS.get(str(data.get("provider"))) if isinstance(data, dict) else None
+        return {**data, "endpoint": endpoints[0]} if endpoints and "endpoint" not in data else data
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether an answer is a vector."""
+        return self.endpoint in EMBEDDING_ENDPOINTS
 
     @property
     def is_native(self) -> bool:

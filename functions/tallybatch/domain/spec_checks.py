@@ -15,7 +15,7 @@ import jsonschema_rs
 
 from tallybatch.domain import templates
 from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
-from tallybatch.domain.spec import NATIVE_KEYS, Spec
+from tallybatch.domain.spec import ENDPOINTS, MAX_BYTES, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_support import NOT_SUPPORTED, unsupported
 from tallybatch.domain.units import format_duration, shown
 
@@ -148,8 +148,20 @@ def _parameters(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
 
 
+def _provider_limits(spec: Spec) -> Iterator[Finding]:
+    endpoints, most = ENDPOINTS.get(spec.provider, ()), MAX_BYTES.get(spec.provider, 0)
+    if endpoints and spec.endpoint not in endpoints:
+        reason = f"'{spec.endpoint}' is no endpoint of {spec.provider}; it has {', '.join(endpoints)}"
+        yield Finding(("endpoint",), reason, "endpoint")
+    if most and spec.shards.max_bytes > most:
+        reason = f"must be at most {most // 1_000_000}MB, which is what {spec.provider} takes in one file"
+        yield Finding(("shards", "max_bytes"), reason, "range")
+    if spec.provider == "gemini" and spec.model_resolved.startswith("models/"):
+        yield Finding(("model",), "write it without `models/`, as answers name it", "model-not-exact")
+
+
 def _embeddings(spec: Spec) -> Iterator[Finding]:
-    if spec.endpoint != "/v1/embeddings":
+    if not spec.is_embedding:
         return
     if spec.prompt is not None and spec.prompt.system:
         yield Finding(("prompt", "system"), "an embedding has no system prompt; remove it", "embeddings")
@@ -212,6 +224,7 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
+    Check((("provider",), ("endpoint",), ("shards",), ("model",), ("aliases",)), _provider_limits),
     Check((("endpoint",),), _parameters),
     Check((("endpoint",),), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),

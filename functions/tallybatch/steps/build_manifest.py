@@ -27,7 +27,7 @@ from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
-from tallybatch.domain.spec import Spec
+from tallybatch.domain.spec import NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
@@ -192,7 +192,7 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     requests = Requests(spec, formats(spec))
     if spec.is_native:
         return NativeReader(
-            id_field="custom_id",
+            id_field=NATIVE_KEYS[spec.input.format],
             identity=spec.identity(tenant),
             problem=requests.format.native_problem,
             measure=requests.measure,

@@ -37,7 +37,7 @@ def main() -> int:
         return 1
     core = Core(scenario, clock_scale=arguments.clock_scale, journal_dir=arguments.journal_dir)
     url = f"http://{arguments.host}:{listener.getsockname()[1]}"
-    sys.stderr.write(f"simulator ({scenario.name}) on {url}; OpenAI base URL {url}/openai/v1\n")
+    sys.stderr.write(f"simulator ({scenario.name}) on {url}; base URLs: OpenAI {url}/openai/v1, Gemini {url}/gemini\n")
     sys.stderr.flush()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(uvicorn_server(core).serve(sockets=[listener]))

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from infra.local.simulator.core import Core, ProviderSimulator
+from infra.local.simulator.gemini.routes import GeminiSimulator
 from infra.local.simulator.openai.routes import OpenAISimulator
 from infra.local.simulator.scenario import load_scenario, parse_scenario
 from tallybatch.domain.errors import BadInput
@@ -23,7 +24,7 @@ TICK_S = 0.05
 
 
 def create_app(core: Core) -> Starlette:
-    providers: list[ProviderSimulator] = [OpenAISimulator(core)]
+    providers: list[ProviderSimulator] = [OpenAISimulator(core), GeminiSimulator(core)]
     control = Control(core, providers)
 
     @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from tallybatch.domain.errors import BadInput, Problem
 SCENARIOS_DIR = Path(__file__).parent / "scenarios"
 DAY_S = 86_400
 
-ProviderName = Literal["any", "openai"]
+ProviderName = Literal["any", "openai", "gemini"]
 Call = Literal["create", "upload", "get", "list", "content", "cancel", "delete", "file_get", "file_list", "sync"]
 
 
@@ -218,6 +218,26 @@ class Models(_Strict):
     """Shell patterns of names that do not exist or have no batch access."""
 
 
+class GeminiOptions(_Strict):
+    """What only Gemini has."""
+
+    window_s: float = Field(default=2 * DAY_S, gt=0)
+    """A job that is pending or running for longer expires, without any result."""
+    concurrent_jobs: int = Field(default=100, ge=0)
+    storage_bytes: int = Field(default=20_000_000_000, ge=0)
+    max_file_bytes: int = Field(default=2_000_000_000, ge=1)
+    mime_types: list[str] = ["jsonl", "application/jsonl", "application/json", "text/plain"]
+    """What an upload may be called (googleapis/python-genai#1547: the documented `jsonl` is refused at times)."""
+    upload_error_bodies: int = Field(default=0, ge=0)
+    """The first so many uploads are answered with HTTP 200 and an `error` (googleapis/python-genai#1248)."""
+    list_needs_page_size: bool = False
+    """A list without `pageSize` is empty (googleapis/python-genai#1250)."""
+    cancelled_output: bool = True
+    """Whether a cancelled job leaves a file of what it had done; else that is lost, and not billed."""
+    inline_metadata: bool = True
+    """Whether inline results carry the key of their request (googleapis/python-genai#1886)."""
+
+
 class Scenario(_Strict):
     name: str
     description: str = ""
@@ -235,6 +255,7 @@ class Scenario(_Strict):
     quota: Quota = Quota()
     limits: Limits = Limits()
     models: Models = Models()
+    gemini: GeminiOptions = GeminiOptions()
 
 
 def scenario_names() -> list[str]:
@@ -282,5 +303,8 @@ def _problem(item: Any) -> Problem:
     return Problem(str(item["msg"]).removeprefix("Value error, "), key=key)
 
 
-_MODELS: tuple[type[BaseModel], ...] = (Scenario, Durations, RecordRule, CallRule, JobRule, Quota, Limits, Models)
+_MODELS: tuple[type[BaseModel], ...] = (
+    *(Scenario, Durations, RecordRule, CallRule, JobRule, Quota, Limits, Models),
+    GeminiOptions,
+)
 _KEYS = sorted({name for model in _MODELS for name in model.model_fields})

@@ -70,7 +70,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
 class SimulatorServer:
     """A simulator in a thread of this process, as a context manager: `with SimulatorServer("calm") as simulator`.
 
-    `url` is the root, `openai_base_url` what an OpenAI client takes as its base URL, `control` the control API.
+    `url` is the root, `openai_base_url` and `gemini_base_url` are what clients of those providers take as base URL,
+    `control` is the control API.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SimulatorServer:
         self._listener = listening_socket(host, port)
         self.url = f"http://{host}:{self._listener.getsockname()[1]}"
         self.openai_base_url = f"{self.url}/openai/v1"
+        self.gemini_base_url = f"{self.url}/gemini"
         self.control = SimulatorControl(self.url)
         self._server = uvicorn_server(self.core)
         self._thread = threading.Thread(target=self._run, name="simulator", daemon=True)

@@ -1,6 +1,7 @@
-"""The table of sampling parameters, held against the provider's own SDK."""
+"""The table of sampling parameters, held against the providers' own SDKs."""
 
 import pytest
+from google.genai.types import EmbedContentConfig, GenerateContentConfig
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 from openai.types.embedding_create_params import EmbeddingCreateParams
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
@@ -11,11 +12,19 @@ REQUEST_TYPES = {
     "/v1/responses": ResponseCreateParamsBase,
     "/v1/chat/completions": CompletionCreateParamsBase,
     "/v1/embeddings": EmbeddingCreateParams,
+    "generateContent": GenerateContentConfig,
+    "embedContent": EmbedContentConfig,
 }
 ELSEWHERE = {
     "/v1/responses": {"reasoning_effort": "reasoning", "verbosity": "text"},
     "/v1/chat/completions": {"max_output_tokens": "max_completion_tokens"},
     "/v1/embeddings": {},
+    "generateContent": {
+        "stop": "stop_sequences",
+        "reasoning_effort": "thinking_config",
+        "thinking_budget": "thinking_config",
+    },
+    "embedContent": {"dimensions": "output_dimensionality"},
 }
 """Our name to the field of the request that carries it."""
 

@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.local.simulator.core import Core
+from infra.local.simulator.http import json_answer
 from infra.local.simulator.openai.execution import PROVIDER
 from infra.local.simulator.openai.model import ENDPOINTS, ApiError
 from infra.local.simulator.openai.service import OpenAIService
-from infra.local.simulator.openai.wire import json_answer, json_object, limit_of, live_s, page
+from infra.local.simulator.openai.wire import json_object, limit_of, live_s, page
 
 _FIELDS = frozenset({"completion_window", "endpoint", "input_file_id", "metadata", "output_expires_after"})
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from infra.local.simulator.answers import Prompt, answer_text, embedding, tokens_of
+from infra.local.simulator.execution import Json, Reply
 from infra.local.simulator.journal import Tokens
-from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, ApiError, Json, error_body
+from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, ApiError, error_body
 from infra.local.simulator.openai.requests import (
     check,
     embedding_inputs,
@@ -21,6 +22,7 @@ from infra.local.simulator.openai.requests import (
     prompt_of,
 )
 from infra.local.simulator.scenario import RecordFault
+from infra.local.simulator.texts import bent_text, with_separators
 
 ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
 """Those that change the answer itself, so that a synchronous call can have them too."""
@@ -43,15 +45,6 @@ _HTTP_FAULTS: dict[str, tuple[int, Json]] = {
     "error_503": (503, error_body("The model is overloaded.", kind="server_error", code="service_unavailable")),
 }
 _DEFAULT_DIMENSIONS = {"text-embedding-3-large": 3_072}
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the endpoint answers: an HTTP status, a body, and what is billed for it."""
-
-    status: int
-    body: Json
-    tokens: Tokens = field(default_factory=Tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +86,16 @@ def _text(prompt: Prompt, fault: str, variant: int, limit: int | None) -> _Text:
         return _Text("", refusal="I cannot help with this request.")
     if fault == "content_filter":
         return _Text("", "content_filter")
-    if fault == "bad_json":
-        return _Text("Sure! Here is the JSON: {'answer': " + answer_text(prompt, variant=variant))
-    if fault == "bad_schema":
-        return _Text(orjson.dumps({"unexpected": answer_text(prompt, variant=variant)}).decode())
+    bent = bent_text(prompt, fault, variant=variant)
+    if bent:
+        return _Text(bent)
     text = answer_text(prompt, variant=variant)
     if fault == "u2028":
-        text = _with_separators(text)
+        text = with_separators(text)
     cut = len(text) // 2 if fault == "length" else len(text)
     if limit is not None and tokens_of(text[:cut]) > limit:
         cut = len(text.encode()[: limit * 4].decode(errors="ignore"))
     return _Text(text[:cut], "length") if cut < len(text) else _Text(text)
-
-
-def _with_separators(text: str) -> str:
-    """Inside the first JSON string, or at the end of plain text: legal there, and poison to `str.splitlines`."""
-    marks = "\u2028\u0085"
-    at = text.find('": "') if '": "' in text else text.find('":"')
-    if at < 0:
-        return text + marks
-    at = text.index('"', at + 2) + 1
-    return text[:at] + marks + text[at:]
 
 
 def _chat(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:

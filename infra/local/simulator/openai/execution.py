@@ -1,4 +1,4 @@
-"""Runs the requests of one batch, a few at a time, into the lines of an output and an error file."""
+"""How OpenAI's result lines look, and the rows of a batch that ended before they were reached."""
 
 from __future__ import annotations
 
@@ -7,24 +7,58 @@ from typing import Any
 
 import orjson
 
-from infra.local.simulator.dice import Dice
+from infra.local.simulator.execution import Execution, Json, Reply
 from infra.local.simulator.faults import Faults
-from infra.local.simulator.journal import Tokens
-from infra.local.simulator.openai.bodies import Reply, reply_to
-from infra.local.simulator.openai.model import Counts, Json
-from infra.local.simulator.openai.requests import canonical, digest_of
+from infra.local.simulator.openai.bodies import reply_to
 
 PROVIDER = "openai"
-BOM = b"\xef\xbb\xbf"
 
 
-class Execution:
-    """Takes the requests in a shuffled order; how far it has come decides what a cancel or an expiry leaves behind.
+class OpenAILines:
+    """See `execution.Dialect`. A row with status 0 counts as completed, as seen in the wild (tidyverse/ellmer#830)."""
 
-    Bills what was answered with HTTP 200: once per record, and twice for `duplicate_different`, which ran twice. Rows
-    that are `missing`, `status_zero` or `null_response` cost nothing. A row with status 0 counts as completed, as
-    seen in the wild (tidyverse/ellmer#830); a missing one does not count at all.
-    """
+    provider = PROVIDER
+    id_field = "custom_id"
+    body_field = "body"
+    empty_counts_as_done = frozenset({"status_zero"})
+
+    def __init__(self, batch_id: str, endpoint: str, model: str) -> None:
+        self._batch_key = batch_id.encode()
+        self._endpoint = endpoint
+        self._model = model
+
+    def reply(self, body: Json, *, digest: bytes, moment: float, fault: str, variant: int = 0) -> Reply:
+        return reply_to(
+            self._endpoint, body, digest=digest, model=self._model, moment=moment, fault=fault, variant=variant
+        )
+
+    def line(self, record_id: str, reply: Reply, *, salt: bytes = b"") -> Json:
+        key = self._key(record_id, salt)
+        response = {"status_code": reply.status, "request_id": f"req_{key}", "body": reply.body}
+        return self._row(record_id, key, response, None)
+
+    def empty_line(self, record_id: str, fault: str) -> Json:
+        response = {"status_code": 0, "request_id": "", "body": {}} if fault == "status_zero" else None
+        return self._row(record_id, self._key(record_id), response, None)
+
+    def error_line(self, record_id: str, error: Json) -> Json:
+        return self._row(record_id, self._key(record_id), None, error)
+
+    def bend(self, line: Json, fault: str) -> None:
+        if fault == "body_as_string":
+            line["response"]["body"] = orjson.dumps(line["response"]["body"]).decode()
+        elif fault == "no_error_key":
+            del line["error"]
+
+    def _key(self, record_id: str, salt: bytes = b"") -> str:
+        return blake2b(self._batch_key + salt + record_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+    def _row(self, record_id: str, key: str, response: Any, error: Json | None) -> Json:
+        return {"id": f"batch_req_{key}", "custom_id": record_id, "response": response, "error": error}
+
+
+class OpenAIExecution(Execution):
+    """An execution that can leave rows behind: they go into the error file."""
 
     def __init__(
         self,
@@ -38,126 +72,12 @@ class Execution:
         faults: Faults,
         every_record: str = "",
     ) -> None:
-        self._data = memoryview(data)
-        self._order = spans.copy()
-        Dice(blake2b(data, key=str(seed).encode()[:64], digest_size=8).digest()).shuffle(self._order)
-        self._batch_key = batch_id.encode()
-        self._endpoint = endpoint
-        self._model = model
-        self._faults = faults
-        self._every_record = every_record
-        self._output: list[bytes] = []
-        self._errors: list[bytes] = []
-        self._swapped: list[int] = []
-        self._truncated: bytes = b""
-        self._bom = False
-        self.done = 0
-        self.counts = Counts(total=len(spans))
-        self.tokens = Tokens()
-
-    @property
-    def total(self) -> int:
-        return len(self._order)
-
-    def run_until(self, position: int, moment: float) -> None:
-        """Answer requests until `position` of them are done; `moment` is the virtual time written into the answers."""
-        for start, end in self._order[self.done : min(position, self.total)]:
-            self._answer(orjson.loads(self._data[start:end]), moment)
-            self.done += 1
+        self._lines = OpenAILines(batch_id, endpoint, model)
+        super().__init__(data, spans, dialect=self._lines, seed=seed, faults=faults, every_record=every_record)
 
     def abandon(self, code: str, message: str) -> None:
         """Write the rows that were not reached into the error file."""
         for start, end in self._order[self.done :]:
             custom_id = orjson.loads(self._data[start:end])["custom_id"]
-            line = self._line(custom_id, None, error={"code": code, "message": message})
+            line = self._lines.error_line(custom_id, {"code": code, "message": message})
             self._errors.append(orjson.dumps(line) + b"\n")
-
-    def files(self) -> tuple[bytes, bytes]:
-        """The bytes of the output and the error file; empty means that there is no such file."""
-        output = self._with_swaps(self._output)
-        if self._truncated:
-            output.append(self._truncated)
-        text = b"".join(output)
-        return (BOM + text if self._bom and text else text), b"".join(self._errors)
-
-    def _answer(self, request: Json, moment: float) -> None:
-        custom_id: str = request["custom_id"]
-        body: Json = request["body"]
-        content = canonical(body)
-        digest = digest_of(content)
-        fault = self._every_record or self._faults.record(PROVIDER, digest, content)
-        if fault == "missing":
-            return
-        if fault in ("status_zero", "null_response"):
-            empty = {"status_code": 0, "request_id": "", "body": {}} if fault == "status_zero" else None
-            self._errors.append(orjson.dumps(self._line(custom_id, None, response=empty)) + b"\n")
-            if fault == "status_zero":
-                self.counts.completed += 1
-            else:
-                self.counts.failed += 1
-            return
-        reply = self._reply(body, digest, moment, fault)
-        line = self._line(custom_id, reply)
-        if reply.status != 200 or reply.body.get("error"):
-            self.counts.failed += 1
-            self._errors.append(orjson.dumps(line) + b"\n")
-            return
-        self.counts.completed += 1
-        self.tokens.add(reply.tokens)
-        self._write(line, fault, custom_id, body, digest, moment)
-
-    def _write(self, line: Json, fault: str, custom_id: str, body: Json, digest: bytes, moment: float) -> None:
-        if fault == "body_as_string":
-            line["response"]["body"] = orjson.dumps(line["response"]["body"]).decode()
-        elif fault == "no_error_key":
-            del line["error"]
-        encoded = orjson.dumps(line)
-        if fault == "truncated_last_line" and not self._truncated:
-            self._truncated = encoded[: len(encoded) * 2 // 3]
-            return
-        if fault == "swapped_id":
-            self._swapped.append(len(self._output))
-        self._output.append(encoded + (b"\r\n" if fault == "crlf" else b"\n"))
-        if fault == "duplicate_same":
-            self._output.append(encoded + b"\n")
-        elif fault == "duplicate_different":
-            other = self._reply(body, digest, moment, "", variant=1)
-            self.tokens.add(other.tokens)
-            self._output.append(orjson.dumps(self._line(custom_id, other, salt=b"again")) + b"\n")
-        elif fault == "success_and_error":
-            error = self._reply(body, digest, moment, "error_500")
-            self._errors.append(orjson.dumps(self._line(custom_id, error, salt=b"error")) + b"\n")
-        elif fault == "unknown_id":
-            stranger = "unknown-" + digest.hex()[:16]
-            self._output.append(orjson.dumps({**line, "custom_id": stranger}) + b"\n")
-        elif fault == "garbage_line":
-            self._output.append(b'<html><body>upstream connect error "\xff\xfe</body></html>\n')
-        elif fault == "blank_lines":
-            self._output.append(b"\n  \n")
-        elif fault == "bom":
-            self._bom = True
-
-    def _reply(self, body: Json, digest: bytes, moment: float, fault: str, *, variant: int = 0) -> Reply:
-        return reply_to(
-            self._endpoint, body, digest=digest, model=self._model, moment=moment, fault=fault, variant=variant
-        )
-
-    def _line(
-        self, custom_id: str, reply: Reply | None, *, response: Any = None, error: Json | None = None, salt: bytes = b""
-    ) -> Json:
-        key = blake2b(self._batch_key + salt + custom_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-        if reply is not None:
-            response = {"status_code": reply.status, "request_id": f"req_{key}", "body": reply.body}
-        return {"id": f"batch_req_{key}", "custom_id": custom_id, "response": response, "error": error}
-
-    def _with_swaps(self, lines: list[bytes]) -> list[bytes]:
-        """Exchange ids with the next line that holds a record."""
-        lines = lines.copy()
-        records = [at for at, line in enumerate(lines) if line.startswith(b"{")]
-        place = {at: number for number, at in enumerate(records)}
-        for at in self._swapped:
-            other = records[(place[at] + 1) % len(records)]
-            mine, theirs = orjson.loads(lines[at]), orjson.loads(lines[other])
-            mine["custom_id"], theirs["custom_id"] = theirs["custom_id"], mine["custom_id"]
-            lines[at], lines[other] = orjson.dumps(mine) + b"\n", orjson.dumps(theirs) + b"\n"
-        return lines

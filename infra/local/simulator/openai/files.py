@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 
 from starlette.datastructures import UploadFile
@@ -10,16 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.local.simulator.core import Core
+from infra.local.simulator.http import file_answer, json_answer
 from infra.local.simulator.openai.execution import PROVIDER
 from infra.local.simulator.openai.model import ApiError
 from infra.local.simulator.openai.service import OpenAIService
-from infra.local.simulator.openai.wire import json_answer, limit_of, live_s, page
+from infra.local.simulator.openai.wire import limit_of, live_s, page
 
 PURPOSES = frozenset({"assistants", "batch", "fine-tune", "vision", "user_data", "evals"})
 MAX_FILE_BYTES = 512 * 1024 * 1024
 """Of `/files` [openai SDK resources/files.py]; a batch takes less, see `scenario.Limits.max_file_bytes`."""
-
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class FileHandlers:
@@ -93,15 +91,4 @@ class FileHandlers:
         file = self._service.file(request.path_params["file_id"])
         if file.readable_from > self._core.clock.now():
             raise ApiError(404, f"No such file: {file.id}", param="id")
-        headers = {"accept-ranges": "bytes", "content-disposition": f'attachment; filename="{file.filename}"'}
-        match = _RANGE.fullmatch(request.headers.get("range", ""))
-        if match is None or match.groups() == ("", ""):
-            return Response(file.data, headers=headers, media_type="application/octet-stream")
-        size = len(file.data)
-        first, last = match.groups()
-        start = int(first) if first else max(0, size - int(last))
-        end = min(int(last), size - 1) if first and last else size - 1
-        if start >= size or start > end:
-            return Response(status_code=416, headers={"content-range": f"bytes */{size}"})
-        headers["content-range"] = f"bytes {start}-{end}/{size}"
-        return Response(file.data[start : end + 1], 206, headers=headers, media_type="application/octet-stream")
+        return file_answer(request, file.data, filename=file.filename)

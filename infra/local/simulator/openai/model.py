@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
 
+from infra.local.simulator.execution import Counts, Json
 from infra.local.simulator.faults import JobPlan
 from infra.local.simulator.journal import MARKER_KEY, Tokens
 
@@ -14,8 +14,6 @@ RESPONSES = "/v1/responses"
 EMBEDDINGS = "/v1/embeddings"
 ENDPOINTS = (CHAT, RESPONSES, EMBEDDINGS)
 TERMINAL = frozenset({"completed", "failed", "expired", "cancelled"})
-
-Json = dict[str, Any]
 
 
 class ApiError(Exception):
@@ -69,13 +67,6 @@ class StoredFile:
             "status": "processed",
             "status_details": None,
         }
-
-
-@dataclass(slots=True)
-class Counts:
-    total: int = 0
-    completed: int = 0
-    failed: int = 0
 
 
 @dataclass(slots=True)

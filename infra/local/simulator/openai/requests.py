@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from infra.local.simulator.answers import Prompt, tokens_of
-from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, RESPONSES, ApiError, Json
+from infra.local.simulator.execution import Json, canonical_bytes
+from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, RESPONSES, ApiError
 
 MAX_EMBEDDING_INPUTS = 2_048
 """Per request [openai SDK embedding_create_params.py]."""
 
 
 def canonical(body: Json) -> bytes:
-    """The same content gives the same bytes, in any order of its keys. Raises `ApiError` 400 if it is too deep."""
+    """See `execution.canonical_bytes`. Raises `ApiError` 400 if it is too deep."""
     try:
-        return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+        return canonical_bytes(body)
     except orjson.JSONEncodeError:
         raise ApiError(400, "The body is nested too deeply.", code="invalid_json") from None
-
-
-def digest_of(canonical_body: bytes) -> bytes:
-    return blake2b(canonical_body, digest_size=16).digest()
 
 
 def check(endpoint: str, body: Json) -> None:

@@ -12,13 +12,13 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from infra.local.simulator.core import Core
 from infra.local.simulator.guard import Handler, guarded
+from infra.local.simulator.http import json_answer
 from infra.local.simulator.openai.batches import BatchHandlers
 from infra.local.simulator.openai.execution import PROVIDER
 from infra.local.simulator.openai.files import FileHandlers
 from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, RESPONSES, ApiError, error_body
 from infra.local.simulator.openai.service import OpenAIService
 from infra.local.simulator.openai.sync import SyncHandlers
-from infra.local.simulator.openai.wire import json_answer
 from infra.local.simulator.scenario import Call
 
 

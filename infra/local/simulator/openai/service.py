@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from infra.local.simulator.core import Core
-from infra.local.simulator.openai.execution import PROVIDER, Execution
+from infra.local.simulator.openai.execution import PROVIDER, OpenAIExecution
 from infra.local.simulator.openai.model import ApiError, Batch, StoredFile, new_id
 from infra.local.simulator.openai.validation import Validated, job_error, validate
 
@@ -25,7 +25,7 @@ class OpenAIService:
     def reset(self) -> None:
         self.files: dict[str, StoredFile] = {}
         self.batches: dict[str, Batch] = {}
-        self._runs: dict[str, Execution] = {}
+        self._runs: dict[str, OpenAIExecution] = {}
         self._enqueued: Counter[str] = Counter()
         self._queued: dict[str, tuple[str, int]] = {}
         self._create_moments: deque[float] = deque()
@@ -160,7 +160,7 @@ class OpenAIService:
         self._enqueued[found.model] += found.prompt_tokens
         batch.model = scenario.models.resolve.get(found.model, found.model)
         only_errors = batch.plan.faults.get("only_error_file")
-        run = self._runs[batch.id] = Execution(
+        run = self._runs[batch.id] = OpenAIExecution(
             file.data,
             found.spans,
             batch_id=batch.id,

@@ -8,12 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from infra.local.simulator.core import Core
+from infra.local.simulator.execution import digest_of
 from infra.local.simulator.guard import Handler
+from infra.local.simulator.http import json_answer
 from infra.local.simulator.openai.bodies import ANSWER_FAULTS, reply_to
 from infra.local.simulator.openai.execution import PROVIDER
 from infra.local.simulator.openai.model import ApiError
-from infra.local.simulator.openai.requests import canonical, digest_of
-from infra.local.simulator.openai.wire import json_answer, json_object
+from infra.local.simulator.openai.requests import canonical
+from infra.local.simulator.openai.wire import json_object
 
 
 class SyncHandlers:

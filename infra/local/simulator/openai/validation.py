@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from infra.local.simulator.openai.model import EMBEDDINGS, ApiError, Json
+from infra.local.simulator.execution import Json
+from infra.local.simulator.openai.model import EMBEDDINGS, ApiError
 from infra.local.simulator.openai.requests import canonical, embedding_inputs, input_tokens
 from infra.local.simulator.scenario import Limits, Models
 

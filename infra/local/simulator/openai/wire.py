@@ -7,13 +7,9 @@ from typing import Any
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response
 
-from infra.local.simulator.openai.model import ApiError, Json
-
-
-def json_answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(document), status_code=status, headers=headers, media_type="application/json")
+from infra.local.simulator.execution import Json
+from infra.local.simulator.openai.model import ApiError
 
 
 async def json_object(request: Request) -> Json:

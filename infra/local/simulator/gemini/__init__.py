@@ -1,0 +1,1 @@
+"""The Gemini half: files and batches, as `generativelanguage.googleapis.com` answers them."""
