@@ -170,7 +170,7 @@ class _Outcomes:
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
         output = context.spec.output
-        self._check = AnswerCheck(output.schema_, embeddings=context.manifest.endpoint == "/v1/embeddings").check
+        self._check = AnswerCheck(output.schema_, embeddings=context.spec.is_embedding).check
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
