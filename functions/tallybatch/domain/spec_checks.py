@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import jsonschema_rs
 
 from tallybatch.domain import templates
-from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
 from tallybatch.domain.bedrock_models import Family, family_of
+from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
 from tallybatch.domain.spec import ENDPOINTS, MAX_BYTES, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_support import NOT_SUPPORTED, unsupported
 from tallybatch.domain.units import format_duration, format_size, shown
