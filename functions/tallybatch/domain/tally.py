@@ -31,13 +31,13 @@ class ShardTally:
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
-        delivered twice is one execution, told by its request id."""
+        delivered twice is one execution, told by its request id or, where there is none, by its bytes."""
         return Usage(self._input, self._cached_input, self._output, self._reasoning)
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
         known = self._by_id.get(result.record_id)
-        if known is None or not result.request_id or result.request_id != known.result.request_id:
+        if known is None or not _same_execution(known, result, raw):
             usage = result.usage
             self._input += usage.input
             self._cached_input += usage.cached_input
@@ -79,6 +79,12 @@ class ShardTally:
     def __iter__(self) -> Iterator[tuple[str, Tallied | None]]:
         """Every expected id, in the order given, with what came back for it."""
         return iter(self._by_id.items())
+
+
+def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:
+    if result.request_id or known.result.request_id:
+        return result.request_id == known.result.request_id
+    return raw.sha256 == known.raw.sha256
 
 
 def _answered(result: RecordResult) -> bool:
