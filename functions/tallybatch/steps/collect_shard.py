@@ -12,7 +12,7 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound, ResultsGone
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
-from tallybatch.ports import Clock, Ledger, Objects, ProviderApi
+from tallybatch.ports import META, Clock, Ledger, Objects, ProviderApi
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.transitions import change_submission
 
@@ -38,7 +38,9 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     channels: dict[str, str] = {}
     sizes: dict[str, int] = {}
     for channel, source in job.channels.items():
-        key = context.keys.raw(item.attempt, row.submission_key, f"{channel}.jsonl")
+        key = context.keys.raw(
+            item.attempt, row.submission_key, channel + (".json" if channel.startswith(META) else ".jsonl")
+        )
         try:
             sizes[channel] = _fetch(source, key, context, ports)
         except ResultsGone:

@@ -22,7 +22,7 @@ from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.rows import AcceptedAnswer, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
-from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
+from tallybatch.ports import META, Clock, Formats, Ledger, Objects, ProviderFormat
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, fetch_accepted
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
@@ -74,7 +74,7 @@ def _tally(row: Submission, records: list[ShardRecord], context: JobContext, por
     tally = ShardTally(record.record_id for record in records)
     provider_format = ports.formats(context.spec)
     strays: list[bytes] = []
-    for channel in sorted(row.channels):
+    for channel in sorted(channel for channel in row.channels if not channel.startswith(META)):
         strays += _read_channel(row.channels[channel], tally, provider_format, ports.objects)
     if strays:
         body = b"".join(line + b"\n" for line in strays)
