@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tallybatch.adapters.providers.statuses import status_class
 from tallybatch.domain.outcomes import OutcomeClass
 
 _ROWS: tuple[tuple[OutcomeClass, str, tuple[str, ...]], ...] = (
@@ -86,6 +85,9 @@ _ROWS: tuple[tuple[OutcomeClass, str, tuple[str, ...]], ...] = (
 RECORD_CODES: Mapping[str, OutcomeClass] = {code: outcome for outcome, _, codes in _ROWS for code in codes}
 SOURCES: Mapping[str, str] = {code: source for _, source, codes in _ROWS for code in codes}
 
+RETRYABLE_STATUSES = frozenset({0, 408, 409, 425, 429, 499})
+"""Below 500. 0: seen in error files whose job counts no failure ([report] tidyverse/ellmer#830)."""
+
 QUOTA_CODES = frozenset({"token_limit_exceeded"})
 """Job level: no room for more enqueued prompt tokens. Told minutes after create ([report] openai-python#2084)."""
 
@@ -134,4 +136,8 @@ def classify(status: int | None, code: str, kind: str) -> OutcomeClass:
     known = RECORD_CODES.get(code)
     if known is not None:
         return known
-    return status_class(status) or RECORD_CODES.get(kind, OutcomeClass.RETRYABLE)
+    if status is not None and 400 <= status < 500 and status not in RETRYABLE_STATUSES:
+        return OutcomeClass.PERMANENT
+    if status is not None and (status >= 500 or status in RETRYABLE_STATUSES):
+        return OutcomeClass.RETRYABLE
+    return RECORD_CODES.get(kind, OutcomeClass.RETRYABLE)

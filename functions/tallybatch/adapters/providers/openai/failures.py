@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from tallybatch.adapters.providers.openai.codes import REFUSED_CREATE_STATUSES, SPEND_CODES
-from tallybatch.adapters.providers.statuses import RETRYABLE_STATUSES
+from tallybatch.adapters.providers.openai.codes import REFUSED_CREATE_STATUSES, RETRYABLE_STATUSES, SPEND_CODES
 from tallybatch.domain.errors import (
     CreateUnknown,
     ProviderRefused,

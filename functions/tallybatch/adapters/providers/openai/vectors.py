@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
+import math
 import struct
 
 import msgspec
-
-from tallybatch.adapters.providers.numbers import checked
 
 _encode = msgspec.json.Encoder().encode
 
@@ -38,4 +37,8 @@ def floats(vector: Vector) -> list[float]:
         if len(raw) % 4:
             raise ValueError("a base64 vector is not a whole number of float32 values")
         values = list(struct.unpack(f"<{len(raw) // 4}f", raw))
-    return checked(values)
+    if not values:
+        raise ValueError("a vector is empty")
+    if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
+        raise ValueError("a vector holds a number that is not finite")
+    return values
