@@ -24,18 +24,16 @@ from tallybatch.adapters.providers.bedrock.failures import (
     NOT_FOUND,
     call_failure,
     create_failure,
-    create_unknown,
 )
+from tallybatch.adapters.providers.common import walk
+from tallybatch.adapters.providers.common.failures import create_unknown
 from tallybatch.domain.errors import ProviderRefused, ProviderUnavailable, TallybatchError
 from tallybatch.ports import TERMINAL_STATES, Objects, ProviderJob, ProviderState, Search
 
 GONE_LOOKS = 3
 """How often "no such job" must be heard before it counts: GONE is terminal, and its records are paid for again."""
 GONE_PAUSE_S = 1.0
-CLOCK_MARGIN_S = 900
-"""How far the service's clock may be behind ours without hiding a job."""
 PAGE_SIZE = 1000
-MAX_PAGES = 100
 MIN_HOURS, MAX_HOURS = 24, 168
 """Bounds of `timeoutDurationInHours`."""
 
@@ -69,12 +67,14 @@ class BedrockApi:
         role_arn: str,
         *,
         sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._create_client = create_client
         self._objects = objects
         self._role_arn = role_arn
         self._sleep = sleep
+        self._monotonic = monotonic
         for each in (client, create_client):
             each.meta.events.register("after-call.bedrock", _keep_raw, unique_id=_RAW)
 
@@ -143,29 +143,17 @@ class BedrockApi:
         `complete` is False when the walk was cut short or an item could not be read: then absence proves nothing.
         """
         query: dict[str, Any] = {"nameContains": job_name(submission_key), "maxResults": PAGE_SIZE}
-        if since > CLOCK_MARGIN_S:
-            query["submitTimeAfter"] = datetime.fromtimestamp(since - CLOCK_MARGIN_S, UTC)
-        found: dict[str, ProviderJob] = {}
-        seen: set[str] = set()
-        tokens: set[str] = set()
-        readable = True
-        for pages in range(1, MAX_PAGES + 1):
-            page = self._page(query)
-            for raw in page.invocationJobSummaries:
-                try:
-                    job = jobs.read_job(bytes(raw)).job
-                except (ValueError, RecursionError):
-                    readable = False
-                    continue
-                seen.add(job.id)
-                if job.marker == submission_key:
-                    found[job.id] = job
-            token = page.nextToken or ""
-            if not token or token in tokens:
-                return Search(tuple(found.values()), len(seen), pages, readable and not token)
-            tokens.add(token)
-            query["nextToken"] = token
-        return Search(tuple(found.values()), len(seen), MAX_PAGES, False)
+        if since > walk.CLOCK_MARGIN_S:
+            query["submitTimeAfter"] = datetime.fromtimestamp(since - walk.CLOCK_MARGIN_S, UTC)
+
+        def page_after(token: str) -> walk.ListPage:
+            page = self._page({**query, "nextToken": token} if token else query)
+            found, readable = walk.read_items(
+                map(bytes, page.invocationJobSummaries), lambda raw: jobs.read_job(raw).job
+            )
+            return walk.ListPage(tuple(found), page.nextToken or "", bool(page.nextToken), readable)
+
+        return walk.search(page_after, submission_key, since=since, sleep=self._sleep, monotonic=self._monotonic)
 
     def get(self, provider_job_id: str) -> ProviderJob:
         """The job's present state; of one that has ended, with the channels found in S3 and the larger of its counts

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tallybatch.adapters.providers.lines import one_line
+from tallybatch.adapters.providers.common.texts import one_line
 from tallybatch.domain.bedrock_models import EMBEDDINGS, Family, family_of
 from tallybatch.domain.errors import BadInput, Problem
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tallybatch.adapters.providers.statuses import status_class
+from tallybatch.adapters.providers.common.failures import may_pass
 from tallybatch.domain.outcomes import OutcomeClass
 
 _ERRORS: Mapping[str, OutcomeClass] = {
@@ -62,8 +62,9 @@ _JOB_FAILURES: tuple[tuple[re.Pattern[str], str, OutcomeClass], ...] = (
 def error_class(code: str) -> OutcomeClass:
     """`code` is a number in the documented example, and may be a name. What nobody knows is RETRYABLE: the retry policy
     bounds a wasted second try, while a record given up for a passing fault is lost."""
-    status = int(code) if code.isascii() and code.isdigit() else None
-    return status_class(status) or _ERRORS.get(code, OutcomeClass.RETRYABLE)
+    if code.isascii() and code.isdigit():
+        return OutcomeClass.RETRYABLE if may_pass(int(code)) else OutcomeClass.PERMANENT
+    return _ERRORS.get(code, OutcomeClass.RETRYABLE)
 
 
 def job_failure(message: str) -> tuple[str, OutcomeClass]:

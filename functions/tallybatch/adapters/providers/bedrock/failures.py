@@ -5,7 +5,7 @@ Of the service's words only the error code, the request id and, for refusals, a 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -20,9 +20,13 @@ from botocore.exceptions import (
 )
 
 from tallybatch.adapters.aws_errors import error_code
-from tallybatch.adapters.providers.statuses import RETRYABLE_STATUSES
+from tallybatch.adapters.providers.common.failures import (
+    RETRYABLE_STATUSES,
+    create_unknown,
+    retry_after_s,
+    scrubbed,
+)
 from tallybatch.domain.errors import (
-    CreateUnknown,
     Permanent,
     ProviderRefused,
     ProviderUnavailable,
@@ -32,7 +36,6 @@ from tallybatch.domain.errors import (
 
 NOT_FOUND = "ResourceNotFoundException"
 CONFLICT = "ConflictException"
-MAX_MESSAGE_CHARS = 300
 
 _QUOTA = frozenset({"ServiceQuotaExceededException", "ThrottlingException", "TooManyRequestsException"})
 _BUSY_400 = frozenset({*_QUOTA, "RequestTimeout", "RequestTimeoutException"})
@@ -65,22 +68,13 @@ def create_failure(error: Exception, where: str) -> TallybatchError:
         if error_code(error) in _QUOTA or _status(error) == 429:
             return QuotaRefused(
                 "Bedrock refused create for lack of quota",
-                retry_after_s=_retry_after_s(error),
+                retry_after_s=retry_after_s(_headers(error)),
                 where=where,
                 why=_why(error),
             )
         if 400 <= _status(error) < 500 and not _is_busy(error):
             return ProviderRefused("Bedrock refused to create the job", where=where, why=_why(error), do=_advice(error))
     return create_unknown(where, _why(error))
-
-
-def create_unknown(where: str, why: str) -> CreateUnknown:
-    return CreateUnknown(
-        "create was sent, and no trustworthy answer came back",
-        where=where,
-        why=why,
-        do="send it again with the same clientRequestToken, which makes no second job",
-    )
 
 
 def _misconfigured(error: Exception, where: str) -> Permanent:
@@ -96,17 +90,13 @@ def _status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def _headers(error: ClientError) -> Mapping[str, str]:
+    headers: Mapping[str, str] = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers
+
+
 def _is_busy(error: ClientError) -> bool:
     return error_code(error) in _BUSY_400 or _status(error) in RETRYABLE_STATUSES
-
-
-def _retry_after_s(error: ClientError) -> float | None:
-    headers: dict[str, Any] = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None
 
 
 def _why(error: Exception) -> str:
@@ -115,7 +105,7 @@ def _why(error: Exception) -> str:
     told = error.response.get("ResponseMetadata", {})
     parts = [f"HTTP {_status(error)}", error_code(error), f"request {told.get('RequestId', '')}"]
     if 400 <= _status(error) < 500:
-        parts.append(str(error.response.get("Error", {}).get("Message", ""))[:MAX_MESSAGE_CHARS])
+        parts.append(scrubbed(str(error.response.get("Error", {}).get("Message", ""))))
     return ", ".join(part for part in parts if part.strip() and part != "request ")
 
 

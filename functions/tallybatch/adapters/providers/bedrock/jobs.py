@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import job_failure
+from tallybatch.adapters.providers.common.failures import scrubbed
 from tallybatch.ports import JobError, ProviderJob, ProviderState
-
-MAX_MESSAGE_CHARS = 300
 
 STATES: Mapping[str, ProviderState] = {
     "Submitted": ProviderState.SUBMITTED,
@@ -91,7 +90,7 @@ def read_job(raw: bytes) -> Read:
     if state is ProviderState.FAILED:
         message = found.message or ""
         code, failure = job_failure(message)
-        errors = (JobError(code, message[:MAX_MESSAGE_CHARS]),)
+        errors = (JobError(code, scrubbed(message)),)
     job = ProviderJob(
         id=found.jobArn,
         state=state,

@@ -9,7 +9,7 @@ import msgspec
 
 from tallybatch.adapters.providers.bedrock import results
 from tallybatch.adapters.providers.bedrock.bodies import body_problem, dialect_of, schema_instruction
-from tallybatch.adapters.providers.lines import one_line, splits_lines
+from tallybatch.adapters.providers.common.texts import one_line, splits_lines
 from tallybatch.domain.errors import BadInput, Problem
 from tallybatch.domain.outcomes import RecordResult
 

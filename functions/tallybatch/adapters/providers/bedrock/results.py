@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import STOP_REASONS, error_class
-from tallybatch.adapters.providers.lines import without_bom, without_lone_surrogates
-from tallybatch.adapters.providers.numbers import checked
+from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.vectors import checked
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
-MAX_MESSAGE_CHARS = 2_000
 UNREADABLE = "unreadable_result"
 NO_ANSWER = "no_answer"
 
@@ -214,7 +213,7 @@ def _text(value: Any) -> str:
 def _second_reading(line: bytes) -> _Line | RecordResult:
     """A line the strict reader refused: numbers as strings, a byte order mark, a lone surrogate (read as U+FFFD), or
     JSON of another shape, of which at least the record's id can be told."""
-    line = without_bom(line)
+    line = line.removeprefix(BOM)
     try:
         return _loose_line(line)
     except msgspec.ValidationError:
