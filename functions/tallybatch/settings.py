@@ -41,6 +41,8 @@ class BuildManifest(StoreSettings):
     function: ClassVar[str] = "BuildManifest"
     event_bus: str
     state_machine_arn: str
+    bedrock_min_records: int = 100
+    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
 
 
 class DiscoverBackfill(StoreSettings):
@@ -55,6 +57,8 @@ class PlanAttempt(StoreSettings):
 class ProviderSettings(StoreSettings):
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
+    bedrock_role_arn: str = ""
+    """The service role with which Bedrock reads request files and writes results; without it no job can be made."""
 
 
 class SubmitShard(ProviderSettings):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tallybatch.adapters.providers.common.failures import retry_after_s
 from tallybatch.adapters.providers.openai import OpenAIApi
-from tallybatch.adapters.providers.openai.failures import retry_after_s
 from tallybatch.domain.errors import (
     CreateUnknown,
     NotFound,

@@ -83,8 +83,13 @@ ENDPOINT_LACKS: Mapping[str, frozenset[str]] = {
     ),
     "/v1/chat/completions": frozenset({"dimensions", "encoding_format"}),
     "/v1/embeddings": KNOWN - {"dimensions", "encoding_format", "user"},
+    "Converse": KNOWN - {"max_output_tokens", "temperature", "top_p", "stop", "tools"},
+    "InvokeModel": KNOWN - {"max_output_tokens", "temperature", "top_p", "stop", "tools"},
+    "InvokeModel embeddings": KNOWN - {"dimensions"},
 }
-"""Known parameters that an endpoint refuses, each time and for each record. Source: request types of the OpenAI SDK."""
+"""Known parameters that an endpoint refuses, each time and for each record. Sources: request types of the OpenAI SDK;
+Bedrock's InferenceConfiguration (botocore, bedrock-runtime) and the families' request bodies. `tools` has a rule of its
+own."""
 
 OWNED: Mapping[str, str] = {
     "model": "it is the spec's `model`",

@@ -10,30 +10,48 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from tallybatch.domain import identity as ids
+from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
-OPENAI_MAX_RECORDS = 50_000
-"""Requests in one batch. Source: OpenAI batch guide and SDK docstrings."""
-OPENAI_MAX_BYTES = 200_000_000
-"""Bytes of one batch input file. Source: as above; that MB means 10^6 was observed in bespokelabsai/curator#113."""
+MAX_RECORDS = 50_000
+"""Requests in one provider job, the same for OpenAI (batch guide) and Bedrock (Service Quotas, records per job)."""
+MAX_BYTES: Mapping[str, int] = {"openai": 200_000_000, "bedrock": 1_000_000_000}
+"""Bytes of one request file by provider. Sources: OpenAI batch guide (that MB means 10^6 was observed in
+bespokelabsai/curator#113); Bedrock, Service Quotas, "Batch inference input file size"."""
+MIN_RECORDS: Mapping[str, int] = {"bedrock": 100}
+"""Records that a provider job must have, where there is a minimum. Source: Bedrock, Service Quotas, "Minimum number of
+records per batch inference job", the usual default; it differs by model and region."""
 
 NATIVE_LABEL = "native"
-NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id"}
+NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "bedrock": "recordId"}
 """The field of a native line that is its own id, by format."""
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Provider = Literal["openai", "bedrock", "gemini"]
-Endpoint = Literal["/v1/responses", "/v1/chat/completions", "/v1/embeddings"]
+Endpoint = Literal["/v1/responses", "/v1/chat/completions", "/v1/embeddings", "Converse", "InvokeModel"]
+ENDPOINTS: Mapping[str, tuple[str, ...]] = {
+    "openai": ("/v1/responses", "/v1/chat/completions", "/v1/embeddings"),
+    "bedrock": ("Converse", "InvokeModel"),
+}
+"""By provider; the first is the default. Bedrock's are its `modelInvocationType`s."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -70,7 +88,7 @@ class Input(Section):
     key: FieldName = Field(
         default="id",
         description="Field (or JSON pointer such as /meta/id) of the business key. Default: id; in a native file its "
-        "own id (openai: custom_id), and nothing else.",
+        "own id (openai: custom_id, bedrock: recordId), and nothing else.",
     )
     source_version: FieldName | None = Field(
         default=None,
@@ -165,17 +183,18 @@ class Target(Section):
 
 
 class Canary(Section):
-    records: Annotated[int, Field(ge=1, le=OPENAI_MAX_RECORDS)] = Field(description="Size of the first sample.")
+    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(description="Size of the first sample.")
     min_acceptance: Share = Field(default=0.9, description="Share of it that must be accepted, 0 to 1. Default: 0.9.")
     approval: Literal["auto", "manual"] = Field(default="auto", description="Who lets the rest go. Default: auto.")
 
 
 class Shards(Section):
-    max_records: Annotated[int, Field(ge=1, le=OPENAI_MAX_RECORDS)] = Field(
+    max_records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(
         default=10_000, description="Records of one shard at most. Default: 10000; the provider takes 50000."
     )
-    max_bytes: Annotated[int, SizeBetween("1KB", "200MB")] = Field(
-        default=100_000_000, description="Bytes of one request file at most. Default: 100MB; the provider takes 200MB."
+    max_bytes: Annotated[int, SizeBetween("1KB", "1GB")] = Field(
+        default=100_000_000,
+        description="Bytes of one request file at most. Default: 100MB; OpenAI takes 200MB, Bedrock 1GB.",
     )
     max_parallel: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=4, description="Shards in flight at once. Default: 4."
@@ -234,7 +253,10 @@ class Spec(Section):
     provider: Provider = Field(description="Whose batch API runs the job.")
     model: ModelName = Field(description="An exact model version, or a key of `aliases`.")
     endpoint: Endpoint = Field(
-        default="/v1/responses", description="The provider's endpoint for each request. Default: /v1/responses."
+        default="/v1/responses",
+        description="The provider's endpoint for each request. Default: openai /v1/responses; bedrock Converse, for "
+        "embedding models InvokeModel.",
+        json_schema_extra=_drop_default,
     )
     aliases: dict[ModelName, ModelName] = Field(
         default={}, description="Model names that stand for an exact version. Default: none."
@@ -258,6 +280,24 @@ class Spec(Section):
     limits: Limits = Field(default=Limits(), description="Money and time.")
     retention: Retention = Field(default=Retention(), description="How long each class of object is kept.")
     owner: Owner = Field(default=Owner(), description="For the manifest and the bill.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_endpoint(cls, data: Any) -> Any:
+        """Each provider has its own."""
+        if not isinstance(data, dict) or "endpoint" in data or data.get("provider") not in ENDPOINTS:
+            return data
+        provider, model, aliases = data["provider"], data.get("model"), data.get("aliases")
+        resolved = aliases.get(model, model) if isinstance(aliases, dict) and isinstance(model, str) else model
+        embeds = provider == "bedrock" and isinstance(resolved, str) and is_embedding_model(resolved)
+        return {**data, "endpoint": "InvokeModel" if embeds else ENDPOINTS[provider][0]}
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether an answer is a vector."""
+        if self.provider == "bedrock":
+            return is_embedding_model(self.model_resolved)
+        return self.endpoint == "/v1/embeddings"
 
     @property
     def is_native(self) -> bool:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import jsonschema_rs
 
 from tallybatch.domain import templates
+from tallybatch.domain.bedrock_models import Family, family_of
 from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
-from tallybatch.domain.spec import NATIVE_KEYS, Spec
+from tallybatch.domain.spec import ENDPOINTS, MAX_BYTES, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_support import NOT_SUPPORTED, unsupported
-from tallybatch.domain.units import format_duration, shown
+from tallybatch.domain.units import format_duration, format_size, shown
 
 Path = tuple[str | int, ...]
 
@@ -136,20 +137,53 @@ def _fields(spec: Spec) -> Iterator[Finding]:
         yield Finding(_USER, reason, "fields", templates.line_of(spec.prompt.user, name))
 
 
+def _endpoint(spec: Spec) -> Iterator[Finding]:
+    valid = ENDPOINTS.get(spec.provider, ())
+    if valid and spec.endpoint not in valid:
+        yield Finding(("endpoint",), f"'{spec.endpoint}' is none of {spec.provider}'s: {', '.join(valid)}", "endpoint")
+
+
+def _bedrock(spec: Spec) -> Iterator[Finding]:
+    """What Bedrock would refuse on each record, hours later: its validation does not look into `modelInput`."""
+    if spec.provider != "bedrock" or spec.endpoint not in ENDPOINTS["bedrock"]:
+        return
+    family = family_of(spec.model_resolved)
+    if spec.is_embedding and spec.endpoint == "Converse":
+        yield Finding(("endpoint",), "an embedding model has no conversation; write InvokeModel", "endpoint")
+    elif spec.is_native:
+        return
+    elif family is Family.OTHER and spec.endpoint == "InvokeModel":
+        reason = f"the request body of '{spec.model_resolved}' is not known; write Converse, or drop a native file"
+        yield Finding(("endpoint",), reason, "endpoint")
+    elif family is Family.ANTHROPIC and spec.endpoint == "InvokeModel" and "max_output_tokens" not in spec.generation:
+        yield Finding(("generation",), "Claude's own body needs max_output_tokens", "parameter")
+    temperature = spec.generation.get("temperature")
+    if isinstance(temperature, int | float) and temperature > 1:
+        yield Finding(("generation", "temperature"), "must be at most 1 on Bedrock", "range")
+
+
+def _shard_bytes(spec: Spec) -> Iterator[Finding]:
+    most = MAX_BYTES.get(spec.provider)
+    if most is not None and spec.shards.max_bytes > most:
+        reason = f"must be between 1KB and {format_size(most)} for {spec.provider}"
+        yield Finding(("shards", "max_bytes"), reason, "range")
+
+
 def _parameters(spec: Spec) -> Iterator[Finding]:
+    dialect = "InvokeModel embeddings" if spec.provider == "bedrock" and spec.is_embedding else spec.endpoint
     for name in spec.generation:
         path = ("generation", name)
         near = difflib.get_close_matches(name.lower(), KNOWN, n=1, cutoff=0.8)
         if name in OWNED:
             yield Finding(path, f"does not belong here: {OWNED[name]}", "parameter")
-        elif name in ENDPOINT_LACKS[spec.endpoint]:
+        elif name in ENDPOINT_LACKS[dialect]:
             yield Finding(path, f"the endpoint {spec.endpoint} has no such parameter", "parameter")
         elif name not in KNOWN and near:
             yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
 
 
 def _embeddings(spec: Spec) -> Iterator[Finding]:
-    if spec.endpoint != "/v1/embeddings":
+    if not spec.is_embedding:
         return
     if spec.prompt is not None and spec.prompt.system:
         yield Finding(("prompt", "system"), "an embedding has no system prompt; remove it", "embeddings")
@@ -212,8 +246,11 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
-    Check((("endpoint",),), _parameters),
-    Check((("endpoint",),), _embeddings),
+    Check((("provider",), ("endpoint",)), _endpoint),
+    Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
+    Check((("provider",), ("shards", "max_bytes")), _shard_bytes),
+    Check((("endpoint",), ("model",), ("aliases",)), _parameters),
+    Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
 )

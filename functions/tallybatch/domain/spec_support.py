@@ -30,8 +30,8 @@ class Unsupported:
 
 
 UNSUPPORTED: tuple[Unsupported, ...] = (
-    Unsupported(("provider",), only=("openai",)),
-    Unsupported(("input", "format"), only=("records", "openai")),
+    Unsupported(("provider",), only=("openai", "bedrock")),
+    Unsupported(("input", "format"), only=("records", "openai", "bedrock")),
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
     Unsupported(("quality", "rules")),

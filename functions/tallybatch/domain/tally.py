@@ -36,7 +36,7 @@ class ShardTally:
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
-        delivered twice is one execution, told by its request id."""
+        delivered twice is one execution, told by its request id or, where there is none, by its bytes."""
         executions = [Usage(self._input, self._cached_input, self._output, self._reasoning)]
         if self._strangers:
             seen = {back.result.request_id for back in self._by_id.values() if back is not None}
@@ -58,7 +58,7 @@ class ShardTally:
             self._strangers.append((result.request_id, result.usage))
             self.anomalies["unknown"] += 1
             return False
-        if known is None or not result.request_id or result.request_id != known.result.request_id:
+        if known is None or not _same_execution(known, result, raw):
             usage = result.usage
             self._input += usage.input
             self._cached_input += usage.cached_input
@@ -106,6 +106,12 @@ class ShardTally:
     def __iter__(self) -> Iterator[tuple[str, Tallied | None]]:
         """Every expected id, in the order given, with what came back for it."""
         return iter(self._by_id.items())
+
+
+def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:
+    if result.request_id or known.result.request_id:
+        return result.request_id == known.result.request_id
+    return raw.sha256 == known.raw.sha256
 
 
 def _answered(result: RecordResult) -> bool:

@@ -14,7 +14,7 @@ from tallybatch.domain.identity import submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
-from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob
+from tallybatch.ports import META, TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.transitions import change_submission
 
@@ -79,7 +79,8 @@ class _Harvest:
         row = self._row
         for channel, source in job.channels.items():
             name = prefix + channel
-            key = self._context.keys.raw(row.attempt, row.submission_key, f"{name}.jsonl")
+            suffix = ".json" if channel.startswith(META) else ".jsonl"
+            key = self._context.keys.raw(row.attempt, row.submission_key, name + suffix)
             try:
                 self.sizes[name] = _fetch(source, key, self._context, self._ports)
             except ResultsGone:

@@ -24,7 +24,7 @@ from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import Disposition
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
-from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
+from tallybatch.ports import META, Clock, Formats, Ledger, Objects, ProviderFormat
 from tallybatch.steps.collect_shard import GHOST
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, fetch_accepted
@@ -93,7 +93,7 @@ def _tally(row: Submission, records: list[ShardRecord], context: JobContext, por
     tally = ShardTally(record.record_id for record in records)
     provider_format = ports.formats(context.spec)
     strays: list[bytes] = []
-    for channel in sorted(name for name in row.channels if not name.startswith(GHOST)):
+    for channel in sorted(name for name in row.channels if not name.startswith((GHOST, META))):
         strays += _read_channel(row.channels[channel], tally, provider_format, ports.objects)
     disagree = _counts_disagree(row, tally)
     for channel in sorted(name for name in row.channels if name.startswith(GHOST)):
@@ -211,7 +211,7 @@ class _Outcomes:
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
         output = context.spec.output
-        self._check = AnswerCheck(output.schema_, embeddings=context.manifest.endpoint == "/v1/embeddings").check
+        self._check = AnswerCheck(output.schema_, embeddings=context.spec.is_embedding).check
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from infra.local.simulator.bedrock.routes import BedrockSimulator
 from infra.local.simulator.core import Core, ProviderSimulator
 from infra.local.simulator.openai.routes import OpenAISimulator
 from infra.local.simulator.scenario import load_scenario, parse_scenario
@@ -23,7 +24,7 @@ TICK_S = 0.05
 
 
 def create_app(core: Core) -> Starlette:
-    providers: list[ProviderSimulator] = [OpenAISimulator(core)]
+    providers: list[ProviderSimulator] = [OpenAISimulator(core), BedrockSimulator(core)]
     control = Control(core, providers)
 
     @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from tallybatch.domain.errors import BadInput, Problem
 SCENARIOS_DIR = Path(__file__).parent / "scenarios"
 DAY_S = 86_400
 
-ProviderName = Literal["any", "openai"]
+ProviderName = Literal["any", "openai", "bedrock"]
 Call = Literal["create", "upload", "get", "list", "content", "cancel", "delete", "file_get", "file_list", "sync"]
 
 
@@ -200,6 +200,8 @@ class Quota(_Strict):
     release_delay_s: float = Field(default=0, ge=0)
     """How long a finished job keeps its share (openai-python#2084)."""
     creates_per_hour: int = Field(default=2_000, ge=0)
+    concurrent_jobs: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """Bedrock: unfinished jobs at most, by model; `*` is every other model. Unlimited if not named."""
     spend_cap_tokens: int | None = Field(default=None, ge=0)
     """Billed tokens after which validation ends with `billing_hard_limit_reached`."""
 
@@ -208,6 +210,9 @@ class Limits(_Strict):
     max_requests: int = Field(default=50_000, ge=1)
     max_embedding_inputs: int = Field(default=50_000, ge=1)
     max_file_bytes: int = Field(default=200_000_000, ge=1)
+    min_records: int = Field(default=100, ge=1)
+    """Bedrock: records that a job must have."""
+    max_bedrock_bytes: int = Field(default=1_000_000_000, ge=1)
     max_validation_errors: int = Field(default=100, ge=1)
     """How many entries `errors.data` holds at most."""
 

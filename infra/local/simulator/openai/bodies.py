@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from infra.local.simulator.answers import Prompt, answer_text, embedding, tokens_of
+from infra.local.simulator.answers import embedding, tokens_of
 from infra.local.simulator.journal import Tokens
 from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, ApiError, Json, error_body
 from infra.local.simulator.openai.requests import (
@@ -21,6 +21,7 @@ from infra.local.simulator.openai.requests import (
     prompt_of,
 )
 from infra.local.simulator.scenario import RecordFault
+from infra.local.simulator.texts import Text, text_for
 
 ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
 """Those that change the answer itself, so that a synchronous call can have them too."""
@@ -54,13 +55,6 @@ class Reply:
     tokens: Tokens = field(default_factory=Tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    content: str
-    finish: str = "stop"
-    refusal: str = ""
-
-
 def reply_to(
     endpoint: str, body: Json, *, digest: bytes, model: str, moment: float, fault: str = "", variant: int = 0
 ) -> Reply:
@@ -73,7 +67,7 @@ def reply_to(
         if endpoint == EMBEDDINGS:
             return _embeddings(body, model)
         prompt = prompt_of(endpoint, body, digest)
-        text = _text(prompt, fault, variant, max_output_tokens(body))
+        text = text_for(prompt, fault, variant, max_output_tokens(body))
     except ApiError as error:
         return Reply(error.status, error.body)
     except (LookupError, RecursionError):
@@ -88,35 +82,7 @@ def reply_to(
     return Reply(200, shape(key, text, tokens, model=answered_by, moment=moment, request=body), tokens)
 
 
-def _text(prompt: Prompt, fault: str, variant: int, limit: int | None) -> _Text:
-    if fault == "refusal":
-        return _Text("", refusal="I cannot help with this request.")
-    if fault == "content_filter":
-        return _Text("", "content_filter")
-    if fault == "bad_json":
-        return _Text("Sure! Here is the JSON: {'answer': " + answer_text(prompt, variant=variant))
-    if fault == "bad_schema":
-        return _Text(orjson.dumps({"unexpected": answer_text(prompt, variant=variant)}).decode())
-    text = answer_text(prompt, variant=variant)
-    if fault == "u2028":
-        text = _with_separators(text)
-    cut = len(text) // 2 if fault == "length" else len(text)
-    if limit is not None and tokens_of(text[:cut]) > limit:
-        cut = len(text.encode()[: limit * 4].decode(errors="ignore"))
-    return _Text(text[:cut], "length") if cut < len(text) else _Text(text)
-
-
-def _with_separators(text: str) -> str:
-    """Inside the first JSON string, or at the end of plain text: legal there, and poison to `str.splitlines`."""
-    marks = "\u2028\u0085"
-    at = text.find('": "') if '": "' in text else text.find('":"')
-    if at < 0:
-        return text + marks
-    at = text.index('"', at + 2) + 1
-    return text[:at] + marks + text[at:]
-
-
-def _chat(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
+def _chat(key: str, text: Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
     return {
         "id": f"chatcmpl-{key}",
         "object": "chat.completion",
@@ -147,7 +113,7 @@ def _chat(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, r
     }
 
 
-def _response(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
+def _response(key: str, text: Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
     part: Json = {"type": "output_text", "text": text.content, "annotations": [], "logprobs": []}
     if text.refusal:
         part = {"type": "refusal", "refusal": text.refusal}

@@ -13,9 +13,9 @@ from infra.local.simulator.journal import Tokens
 from infra.local.simulator.openai.bodies import Reply, reply_to
 from infra.local.simulator.openai.model import Counts, Json
 from infra.local.simulator.openai.requests import canonical, digest_of
+from infra.local.simulator.result_lines import ResultLines
 
 PROVIDER = "openai"
-BOM = b"\xef\xbb\xbf"
 
 
 class Execution:
@@ -46,11 +46,8 @@ class Execution:
         self._model = model
         self._faults = faults
         self._every_record = every_record
-        self._output: list[bytes] = []
-        self._errors: list[bytes] = []
-        self._swapped: list[int] = []
-        self._truncated: bytes = b""
-        self._bom = False
+        self._output = ResultLines("custom_id")
+        self._errors = ResultLines("custom_id")
         self.done = 0
         self.counts = Counts(total=len(spans))
         self.tokens = Tokens()
@@ -70,15 +67,11 @@ class Execution:
         for start, end in self._order[self.done :]:
             custom_id = orjson.loads(self._data[start:end])["custom_id"]
             line = self._line(custom_id, None, error={"code": code, "message": message})
-            self._errors.append(orjson.dumps(line) + b"\n")
+            self._errors.add(line)
 
     def files(self) -> tuple[bytes, bytes]:
         """The bytes of the output and the error file; empty means that there is no such file."""
-        output = self._with_swaps(self._output)
-        if self._truncated:
-            output.append(self._truncated)
-        text = b"".join(output)
-        return (BOM + text if self._bom and text else text), b"".join(self._errors)
+        return self._output.body(), self._errors.body()
 
     def _answer(self, request: Json, moment: float) -> None:
         custom_id: str = request["custom_id"]
@@ -90,7 +83,7 @@ class Execution:
             return
         if fault in ("status_zero", "null_response"):
             empty = {"status_code": 0, "request_id": "", "body": {}} if fault == "status_zero" else None
-            self._errors.append(orjson.dumps(self._line(custom_id, None, response=empty)) + b"\n")
+            self._errors.add(self._line(custom_id, None, response=empty))
             if fault == "status_zero":
                 self.counts.completed += 1
             else:
@@ -100,7 +93,7 @@ class Execution:
         line = self._line(custom_id, reply)
         if reply.status != 200 or reply.body.get("error"):
             self.counts.failed += 1
-            self._errors.append(orjson.dumps(line) + b"\n")
+            self._errors.add(line)
             return
         self.counts.completed += 1
         self.tokens.add(reply.tokens)
@@ -111,31 +104,15 @@ class Execution:
             line["response"]["body"] = orjson.dumps(line["response"]["body"]).decode()
         elif fault == "no_error_key":
             del line["error"]
-        encoded = orjson.dumps(line)
-        if fault == "truncated_last_line" and not self._truncated:
-            self._truncated = encoded[: len(encoded) * 2 // 3]
+        if not self._output.add_with(fault, line, "unknown-" + digest.hex()[:16]):
             return
-        if fault == "swapped_id":
-            self._swapped.append(len(self._output))
-        self._output.append(encoded + (b"\r\n" if fault == "crlf" else b"\n"))
-        if fault == "duplicate_same":
-            self._output.append(encoded + b"\n")
-        elif fault == "duplicate_different":
+        if fault == "duplicate_different":
             other = self._reply(body, digest, moment, "", variant=1)
             self.tokens.add(other.tokens)
-            self._output.append(orjson.dumps(self._line(custom_id, other, salt=b"again")) + b"\n")
+            self._output.add(self._line(custom_id, other, salt=b"again"))
         elif fault == "success_and_error":
             error = self._reply(body, digest, moment, "error_500")
-            self._errors.append(orjson.dumps(self._line(custom_id, error, salt=b"error")) + b"\n")
-        elif fault == "unknown_id":
-            stranger = "unknown-" + digest.hex()[:16]
-            self._output.append(orjson.dumps({**line, "custom_id": stranger}) + b"\n")
-        elif fault == "garbage_line":
-            self._output.append(b'<html><body>upstream connect error "\xff\xfe</body></html>\n')
-        elif fault == "blank_lines":
-            self._output.append(b"\n  \n")
-        elif fault == "bom":
-            self._bom = True
+            self._errors.add(self._line(custom_id, error, salt=b"error"))
 
     def _reply(self, body: Json, digest: bytes, moment: float, fault: str, *, variant: int = 0) -> Reply:
         return reply_to(
@@ -149,15 +126,3 @@ class Execution:
         if reply is not None:
             response = {"status_code": reply.status, "request_id": f"req_{key}", "body": reply.body}
         return {"id": f"batch_req_{key}", "custom_id": custom_id, "response": response, "error": error}
-
-    def _with_swaps(self, lines: list[bytes]) -> list[bytes]:
-        """Exchange ids with the next line that holds a record."""
-        lines = lines.copy()
-        records = [at for at, line in enumerate(lines) if line.startswith(b"{")]
-        place = {at: number for number, at in enumerate(records)}
-        for at in self._swapped:
-            other = records[(place[at] + 1) % len(records)]
-            mine, theirs = orjson.loads(lines[at]), orjson.loads(lines[other])
-            mine["custom_id"], theirs["custom_id"] = theirs["custom_id"], mine["custom_id"]
-            lines[at], lines[other] = orjson.dumps(mine) + b"\n", orjson.dumps(theirs) + b"\n"
-        return lines

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from tallybatch.adapters.providers.openai import download, jobs, walk
-from tallybatch.adapters.providers.openai.failures import call_failure, create_failure, create_unknown, is_api_answer
+from tallybatch.adapters.providers.common import download, walk
+from tallybatch.adapters.providers.common.failures import create_unknown, is_api_answer
+from tallybatch.adapters.providers.openai import jobs
+from tallybatch.adapters.providers.openai.download import OpenAIFile
+from tallybatch.adapters.providers.openai.failures import call_failure, create_failure
 from tallybatch.adapters.providers.openai.jobs import MARKER
 from tallybatch.domain.errors import Permanent, ProviderUnavailable, TallybatchError
 from tallybatch.ports import ProviderJob, Search
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 GONE_LOOKS = 3
 """How often "no such job" must be heard before it counts: GONE is terminal, and its records are paid for again."""
 GONE_PAUSE_S = 1.0
+PAGE_SIZE = 100
+"""The most a page of the job list holds (SDK, batch_list_params.py)."""
 
 _T = TypeVar("_T")
 
@@ -89,14 +94,21 @@ class OpenAIApi:
         return uploaded.id
 
     def create(
-        self, *, submission_key: str, file_id: str, endpoint: str, model: str = "", output_uri: str = ""
+        self,
+        *,
+        submission_key: str,
+        file_id: str,
+        endpoint: str,
+        model: str = "",
+        output_uri: str = "",
+        deadline_s: float = 0,
     ) -> ProviderJob:
         """Send create exactly once. See `failures.create_failure` for what is raised when.
 
         The completion window is 24 hours, the only one there is. OpenAI reads the model from the lines and keeps its
-        output itself, so `model` and `output_uri` say nothing here.
+        output itself, so the other arguments say nothing here.
         """
-        del model, output_uri
+        del model, output_uri, deadline_s
         import openai
 
         where = f"OpenAI create for {submission_key}"
@@ -164,8 +176,8 @@ class OpenAIApi:
             return self.get(provider_job_id)
 
     def download(self, channel: str) -> Iterator[bytes]:
-        """A file's exact bytes, complete, in chunks of up to 1 MiB; see `download.stream`."""
-        return download.stream(self._client, channel, sleep=self._sleep)
+        """A file's exact bytes, complete, in chunks of up to 1 MiB; see `download.stream` and `OpenAIFile`."""
+        return download.stream(OpenAIFile(self._client, channel), sleep=self._sleep)
 
     def delete_file(self, file_id: str) -> bool:
         """Delete a file at the provider. False if it was not there. Raises `ProviderUnavailable`, `ProviderRefused`."""
@@ -202,12 +214,12 @@ class OpenAIApi:
             raise Permanent("the OpenAI API key is empty", where="the secret", do="store a key in it")
         return key
 
-    def _page(self, after: str) -> jobs.Page:
+    def _page(self, after: str) -> walk.ListPage:
         import openai
 
         where = "OpenAI job list"
         with _repeatable(where):
-            reply = self._client.batches.with_raw_response.list(limit=walk.PAGE_SIZE, after=after or openai.omit)
+            reply = self._client.batches.with_raw_response.list(limit=PAGE_SIZE, after=after or openai.omit)
             return _read_page(reply.content, where)
 
 
@@ -234,7 +246,7 @@ def _job(raw: bytes, where: str) -> ProviderJob:
         raise _unreadable(where) from None
 
 
-def _read_page(raw: bytes, where: str) -> jobs.Page:
+def _read_page(raw: bytes, where: str) -> walk.ListPage:
     try:
         return jobs.read_page(raw)
     except (ValueError, RecursionError):

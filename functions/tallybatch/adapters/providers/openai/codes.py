@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tallybatch.adapters.providers.common.failures import RETRYABLE_STATUSES
 from tallybatch.domain.outcomes import OutcomeClass
 
 _ROWS: tuple[tuple[OutcomeClass, str, tuple[str, ...]], ...] = (
@@ -85,9 +86,6 @@ _ROWS: tuple[tuple[OutcomeClass, str, tuple[str, ...]], ...] = (
 RECORD_CODES: Mapping[str, OutcomeClass] = {code: outcome for outcome, _, codes in _ROWS for code in codes}
 SOURCES: Mapping[str, str] = {code: source for _, source, codes in _ROWS for code in codes}
 
-RETRYABLE_STATUSES = frozenset({0, 408, 409, 425, 429, 499})
-"""Below 500. 0: seen in error files whose job counts no failure ([report] tidyverse/ellmer#830)."""
-
 QUOTA_CODES = frozenset({"token_limit_exceeded"})
 """Job level: no room for more enqueued prompt tokens. Told minutes after create ([report] openai-python#2084)."""
 
@@ -114,9 +112,6 @@ _FILE_CODES = frozenset(
 )
 """Job level: what asynchronous validation finds wrong with the file itself ([guide]; [clone] and Azure's spellings).
 A file that "cannot be found" is not among them: seen to pass by itself."""
-
-REFUSED_CREATE_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 414, 415, 422, 431, 451})
-"""Answers to create that say that nothing was created. Every other failure leaves that open."""
 
 
 def job_failure(codes: Collection[str]) -> OutcomeClass | None:

@@ -6,39 +6,28 @@ message of refusals are kept, and of the SDK's exception only its class name.
 
 from __future__ import annotations
 
-import math
-import re
-import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from tallybatch.adapters.providers.openai.codes import REFUSED_CREATE_STATUSES, RETRYABLE_STATUSES, SPEND_CODES
-from tallybatch.domain.errors import (
-    CreateUnknown,
-    ProviderRefused,
-    ProviderUnavailable,
-    QuotaRefused,
-    TallybatchError,
+from tallybatch.adapters.providers.common.failures import (
+    REFUSED_CREATE_STATUSES,
+    create_unknown,
+    may_pass,
+    never_connected,
+    retry_after_s,
+    scrubbed,
 )
+from tallybatch.adapters.providers.openai.codes import SPEND_CODES
+from tallybatch.domain.errors import ProviderRefused, ProviderUnavailable, QuotaRefused, TallybatchError
 
 if TYPE_CHECKING:
-    import httpx2
     import openai
-
-MAX_MESSAGE_CHARS = 300
-_SECRET = re.compile(r"\b(?:sk|sess|rk)-[\w*.-]+|Bearer\s+\S+", re.IGNORECASE)
-
-
-def scrubbed(message: str) -> str:
-    """At most 300 characters, without anything that looks like a key (also a masked one)."""
-    return _SECRET.sub("[key]", message)[:MAX_MESSAGE_CHARS]
 
 
 def call_failure(error: openai.APIError, where: str) -> TallybatchError:
     """For a call that may be repeated: `ProviderUnavailable` or `ProviderRefused`."""
     status = _status(error)
-    if status is None or status < 400 or status >= 500 or status in RETRYABLE_STATUSES:
+    if status is None or may_pass(status):
         return ProviderUnavailable("OpenAI did not answer", where=where, why=_why(error), do="repeat the call later")
     return ProviderRefused("OpenAI refused the call", where=where, why=_why(error), do=_advice(status, error))
 
@@ -50,7 +39,7 @@ def create_failure(error: openai.APIError, where: str) -> TallybatchError:
     if the request provably never left; `CreateUnknown` for everything else, redirects and 2xx of no meaning included.
     """
     status = _status(error)
-    if status is None and never_sent(error):
+    if status is None and never_connected(error.__cause__, error.request):
         return ProviderUnavailable(
             "OpenAI could not be reached; create was not sent", where=where, why=_why(error), do="try again later"
         )
@@ -66,56 +55,6 @@ def create_failure(error: openai.APIError, where: str) -> TallybatchError:
             "OpenAI refused to create the job", where=where, why=_why(error), do=_advice(status, error)
         )
     return create_unknown(where, _why(error))
-
-
-def create_unknown(where: str, why: str) -> CreateUnknown:
-    return CreateUnknown(
-        "create was sent, and no trustworthy answer came back",
-        where=where,
-        why=why,
-        do="look for the submission_key in the provider's job list before anything is created again",
-    )
-
-
-def never_sent(error: openai.APIError) -> bool:
-    """Whether a connection failure proves that no byte of the request left.
-
-    True only when no connection came to be (`ConnectError`, `ConnectTimeout`, `PoolTimeout`), and for the request
-    itself: after a redirect the failed request is another one, and the first may have created the job.
-    """
-    import httpx2
-
-    cause = error.__cause__
-    return (
-        isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-        and cause.request is error.request
-    )
-
-
-def retry_after_s(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
-    """The provider's advice in seconds: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date."""
-    for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
-        value = headers.get(name, "")
-        try:
-            seconds = float(value) / per_second
-        except ValueError:
-            continue
-        if math.isfinite(seconds) and seconds >= 0:
-            return seconds
-    try:
-        moment = parsedate_to_datetime(headers.get("retry-after", "")).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return max(0.0, moment - (time.time() if now is None else now))
-
-
-def is_api_answer(response: httpx2.Response) -> bool:
-    """Whether an error came from the API itself (`{"error": …}`) and not from something on the way to it."""
-    try:
-        body = response.json()
-    except ValueError:
-        return False
-    return isinstance(body, dict) and bool(body.get("error"))
 
 
 def _status(error: openai.APIError) -> int | None:

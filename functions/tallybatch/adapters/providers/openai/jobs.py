@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from tallybatch.adapters.providers.common.failures import scrubbed
+from tallybatch.adapters.providers.common.walk import ListPage, read_items
 from tallybatch.adapters.providers.openai.codes import QUOTA_CODES, job_failure
-from tallybatch.adapters.providers.openai.failures import scrubbed
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 MARKER = "tallybatch_submission"
@@ -41,14 +42,14 @@ class _Batch(msgspec.Struct):
     errors: Any = None
 
 
-class Page(msgspec.Struct):
+class _Page(msgspec.Struct):
     data: list[msgspec.Raw] = []
     has_more: bool = False
     last_id: str | None = None
 
 
 _batch = msgspec.json.Decoder(_Batch, strict=False).decode
-_page = msgspec.json.Decoder(Page).decode
+_page = msgspec.json.Decoder(_Page).decode
 
 
 def read_job(raw: bytes) -> ProviderJob:
@@ -79,9 +80,11 @@ def read_job(raw: bytes) -> ProviderJob:
     )
 
 
-def read_page(raw: bytes) -> Page:
-    """One page of the job list; each item stays as the bytes received. Raises `ValueError`."""
-    return _page(raw)
+def read_page(raw: bytes) -> ListPage:
+    """One page of the job list; its cursor is the id of its last job. Raises `ValueError`."""
+    page = _page(raw)
+    jobs, readable = read_items(map(bytes, page.data), read_job)
+    return ListPage(tuple(jobs), (jobs[-1].id if jobs else "") or page.last_id or "", page.has_more, readable)
 
 
 def gone(job_id: str, raw: bytes) -> ProviderJob:

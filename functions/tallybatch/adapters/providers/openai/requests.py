@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tallybatch.adapters.providers.common.texts import one_line, splits_lines
 from tallybatch.adapters.providers.openai import results
 from tallybatch.adapters.providers.openai.schemas import schema_label, strict_gap
 from tallybatch.domain.errors import BadInput, Problem
@@ -85,11 +86,11 @@ class OpenAIFormat:
             line = b"".join((self._head, _encode(record_id), prefix[1], _encode(user), self._tail))
         except UnicodeEncodeError:
             raise ValueError(f"record {record_id!a}: its prompt holds a lone surrogate, no legal Unicode") from None
-        return _one_line(line) if _splits_lines(user) else line
+        return one_line(line) if splits_lines(user) else line
 
     def request_bytes(self, *, system: str, user: str) -> int:
         """Size of `request_line` for any record_id of 32 characters; builds no line where it need not."""
-        if _splits_lines(user):
+        if splits_lines(user):
             return len(self.request_line(_SAMPLE_ID, system=system, user=user))
         prefix = self._prefix
         if prefix[0] != system:
@@ -99,7 +100,7 @@ class OpenAIFormat:
     def native_line(self, record_id: str, request: Mapping[str, Any]) -> bytes:
         """One line for a native request: its `body` as it is (a `msgspec.Raw` even byte for byte), our id instead of
         its own. Check it with `native_problem` before."""
-        return _one_line(
+        return one_line(
             b"".join((self._head, _encode(record_id), self._route, _encode(request["body"]), b"}")),
         )
 
@@ -113,7 +114,7 @@ class OpenAIFormat:
     def _body_prefix(self, system: str) -> bytes:
         """The bytes between the id and the user's text."""
         try:
-            shown = _one_line(_encode(system))
+            shown = one_line(_encode(system))
         except UnicodeEncodeError:
             raise ValueError("the system prompt holds a lone surrogate, no legal Unicode") from None
         if self.endpoint == CHAT:
@@ -208,15 +209,3 @@ def _put_schema(settings: dict[str, Any], endpoint: str, schema: Mapping[str, An
         settings["response_format"] = {"type": "json_schema", "json_schema": described}
     else:
         _nest(settings, "text", "format", {"type": "json_schema", **described})
-
-
-def _splits_lines(text: str) -> bool:
-    return "\u2028" in text or "\x85" in text or "\u2029" in text
-
-
-def _one_line(line: bytes) -> bytes:
-    """The same JSON with U+2028, U+2029 and U+0085 as escapes, for readers that split lines on them. The other
-    characters of that kind are below U+0020 and escaped by any JSON encoder."""
-    if b"\xe2\x80" in line:
-        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    return line.replace(b"\xc2\x85", b"\\u0085") if b"\xc2\x85" in line else line

@@ -7,21 +7,19 @@ an answer. An HTTP error hides inside `response` while `error` stays null (opena
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
+from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.openai import vectors
 from tallybatch.adapters.providers.openai.codes import classify
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
-MAX_MESSAGE_CHARS = 2_000
 UNREADABLE = "unreadable_result"
 NO_ANSWER = "no_answer"
 NO_RESPONSE = "no_response"
 
-_BOM = b"\xef\xbb\xbf"
 _NO_USAGE = Usage()
 
 
@@ -278,13 +276,13 @@ def _body_of(text: str) -> _Body | None:
 def _second_reading(line: bytes) -> tuple[_Line, bytes] | RecordResult:
     """A line the strict reader refused: numbers as strings, a byte order mark, a lone surrogate (read as U+FFFD), or
     JSON of another shape, of which at least the record's id and the status can be told."""
-    line = line.removeprefix(_BOM)
+    line = line.removeprefix(BOM)
     try:
         return _loose_line(line), line
     except msgspec.ValidationError:
         pass
     except (ValueError, RecursionError):
-        line = _without_lone_surrogates(line)
+        line = without_lone_surrogates(line)
         try:
             return _loose_line(line), line
         except msgspec.ValidationError:
@@ -298,12 +296,3 @@ def _second_reading(line: bytes) -> tuple[_Line, bytes] | RecordResult:
     failed_status = status if isinstance(status, int) and not 200 <= status < 300 else None
     error = {"code": "" if failed_status is not None else UNREADABLE, "message": "not the documented shape of a result"}
     return _failed(bare.custom_id, error, failed_status, None, _text(fields.get("request_id")))
-
-
-def _without_lone_surrogates(line: bytes) -> bytes:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("the line is not JSON") from None
-    text = json.dumps(value, ensure_ascii=False)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()

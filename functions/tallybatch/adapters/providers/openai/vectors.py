@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import math
 import struct
 
 import msgspec
 
-_encode = msgspec.json.Encoder().encode
+from tallybatch.adapters.providers.common.vectors import checked, encode
 
 
 class Vector(msgspec.Struct, gc=False):
@@ -22,11 +21,11 @@ def answer(data: list[Vector]) -> str:
     Raises `ValueError` if one is absent, empty, not finite, or has no place of its own.
     """
     if len(data) == 1:
-        return _encode(floats(data[0])).decode()
+        return encode(floats(data[0])).decode()
     placed = {vector.index: vector for vector in data}
     if set(placed) != set(range(len(data))):
         raise ValueError("the vectors' indices are not 0 to n-1")
-    return _encode([floats(placed[place]) for place in range(len(data))]).decode()
+    return encode([floats(placed[place]) for place in range(len(data))]).decode()
 
 
 def floats(vector: Vector) -> list[float]:
@@ -37,8 +36,4 @@ def floats(vector: Vector) -> list[float]:
         if len(raw) % 4:
             raise ValueError("a base64 vector is not a whole number of float32 values")
         values = list(struct.unpack(f"<{len(raw) // 4}f", raw))
-    if not values:
-        raise ValueError("a vector is empty")
-    if not math.isfinite(sum(values)) and not all(map(math.isfinite, values)):
-        raise ValueError("a vector holds a number that is not finite")
-    return values
+    return checked(values)

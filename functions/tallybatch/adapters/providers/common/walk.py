@@ -1,27 +1,47 @@
-"""The walk through the provider's job list for one marker: the list has no filter and no order parameter.
+"""The walk through a provider's job list for one marker: the lists have no filter and no order parameter.
 
 Newest first is only what was observed, so the walk ends on a page on which every job is too old, not at the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from tallybatch.adapters.providers.openai.jobs import Page, read_job
 from tallybatch.ports import ProviderJob, Search
 
-PAGE_SIZE = 100
-"""The most a page holds (SDK, batch_list_params.py)."""
 CLOCK_MARGIN_S = 900
 """How far the provider's clock may be behind ours without hiding a job."""
 MAX_PAGES = 300
-"""30,000 jobs: 15 hours at the creation limit of 2,000 an hour."""
 MAX_WALK_S = 120
 EMPTY_PAGE_LOOKS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a job list. `following` is the cursor of the next one, "" if the page names none although there is
+    `more`; `readable` is False if an item could not be read."""
+
+    jobs: tuple[ProviderJob, ...]
+    following: str
+    more: bool
+    readable: bool = True
+
+
+def read_items(items: Iterable[bytes], read_job: Callable[[bytes], ProviderJob]) -> tuple[list[ProviderJob], bool]:
+    """The jobs that can be read, and whether all could."""
+    jobs: list[ProviderJob] = []
+    readable = True
+    for raw in items:
+        try:
+            jobs.append(read_job(raw))
+        except (ValueError, RecursionError):
+            readable = False
+    return jobs, readable
+
+
 def search(
-    page_after: Callable[[str], Page],
+    page_after: Callable[[str], ListPage],
     marker: str,
     *,
     since: float,
@@ -45,21 +65,15 @@ def search(
     while pages < MAX_PAGES and monotonic() < end:
         page = page_after(cursor)
         pages += 1
-        jobs: list[ProviderJob] = []
-        for raw in page.data:
-            try:
-                jobs.append(read_job(bytes(raw)))
-            except (ValueError, RecursionError):
-                readable = False
-        seen.update(job.id for job in jobs)
-        found.update((job.id, job) for job in jobs if job.marker and marker in ("", job.marker))
-        too_old = bool(jobs) and all(0 < job.created_at < oldest for job in jobs)
-        if too_old or not page.has_more:
+        readable = readable and page.readable
+        seen.update(job.id for job in page.jobs)
+        found.update((job.id, job) for job in page.jobs if job.marker and marker in ("", job.marker))
+        too_old = bool(page.jobs) and all(0 < job.created_at < oldest for job in page.jobs)
+        if too_old or not page.more:
             return Search(tuple(found.values()), len(seen), pages, readable)
-        following = (jobs[-1].id if jobs else "") or page.last_id or ""
-        if following not in cursors:
-            cursors.add(following)
-            cursor = following
+        if page.following not in cursors:
+            cursors.add(page.following)
+            cursor = page.following
             continue
         empty += 1
         if empty == EMPTY_PAGE_LOOKS:

@@ -1,0 +1,31 @@
+"""Bytes of JSON lines: written so that every reader keeps them whole, read although they are not quite right."""
+
+from __future__ import annotations
+
+import json
+
+BOM = b"\xef\xbb\xbf"
+MAX_MESSAGE_CHARS = 2_000
+"""Of a provider's words about one record."""
+
+
+def splits_lines(text: str) -> bool:
+    return "\u2028" in text or "\x85" in text or "\u2029" in text
+
+
+def one_line(line: bytes) -> bytes:
+    """The same JSON with U+2028, U+2029 and U+0085 as escapes, for readers that split lines on them. The other
+    characters of that kind are below U+0020 and escaped by any JSON encoder."""
+    if b"\xe2\x80" in line:
+        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return line.replace(b"\xc2\x85", b"\\u0085") if b"\xc2\x85" in line else line
+
+
+def without_lone_surrogates(line: bytes) -> bytes:
+    """The JSON with each lone surrogate read as U+FFFD. Raises `ValueError` if it is no JSON."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("the line is not JSON") from None
+    text = json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
