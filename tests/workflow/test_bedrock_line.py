@@ -142,7 +142,7 @@ ENDINGS = [
     ("expire", 0.5, [("missing", "succeeded"), ("succeeded",)], "PartiallyCompleted"),
     ("expire", 0.0, [("missing", "succeeded")], "Expired"),
     ("cancel", 0.4, [("missing", "succeeded"), ("succeeded",)], "Stopped"),
-    ("fail_validation:access_denied", 0.5, [("retryable", "succeeded")], "Failed"),
+    ("fail_validation:out_of_luck", 0.5, [("missing", "succeeded")], "Failed"),
     ("only_error_file:error_500", 0.5, [("retryable", "succeeded")], "Completed"),
     ("vanish", 0.5, [("missing", "succeeded")], "ResourceNotFound"),
     ("results_gone", 0.5, [("missing", "succeeded")], "Completed"),
@@ -221,7 +221,8 @@ def test_given_a_job_below_the_minimum_when_validated_then_each_record_says_so(l
 
     (row, *_) = line_.ledger.submissions(job.job_key)
     assert (row.refusal_code, row.refusal_class) == ("below_minimum", "retryable")
-    assert told(line_, job) == {("retryable", "retryable"): RECORDS}
+    assert told(line_, job) == {("retryable",): RECORDS}
+    assert (job.state.value, "below_minimum" in job.reason) == ("FAILED", True)
     assert not journal(line_)["bills"]
 
 
