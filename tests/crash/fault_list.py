@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.crash.fault_list_records import LINES, RECORD
-from tests.support.fault_run import RECORDS, Ending, Fault
+from tests.support.fault_run import PROVIDERS, RECORDS, Ending, Fault
 
 HOUR_S = 3600
 SETTLED_S = 30 + 60 + 300
@@ -16,6 +16,10 @@ SETTLED_S = 30 + 60 + 300
 
 _ALL_MISSING = {"missing > succeeded": RECORDS}
 _UNTOUCHED = Ending()
+_SAME_TOKEN = {"bedrock": _UNTOUCHED}
+"""Bedrock is sent the same token again, which makes the job or tells which one it is."""
+_HTTP = ("openai",)
+"""Those whose result files come over HTTP, and are named in the job."""
 
 
 def _call(name: str, wrong: str, *rules: dict[str, Any], ending: Ending = _UNTOUCHED, **more: Any) -> Fault:
@@ -48,12 +52,14 @@ CREATE = (
         "the connection is dropped before anything is created",
         {"on": "create", "fault": "drop_before"},
         ending=Ending(generation=2, at_least_s=SETTLED_S),
+        on=_SAME_TOKEN,
     ),
     _call(
         "create-500-before",
         "HTTP 500, and nothing is created",
         {"on": "create", "fault": "status:500"},
         ending=Ending(generation=2, at_least_s=SETTLED_S),
+        on=_SAME_TOKEN,
     ),
     _call(
         "create-refused",
@@ -64,9 +70,9 @@ CREATE = (
     ),
     _call(
         "create-refused-always",
-        "each create is refused with HTTP 401",
-        {"on": "create", "fault": "status:401", "count": "always"},
-        ending=Ending(state="FAILED", reason="401", told={"retryable": RECORDS}, jobs=0),
+        "each create is refused with HTTP 403",
+        {"on": "create", "fault": "status:403", "count": "always"},
+        ending=Ending(state="FAILED", reason="403", told={"retryable": RECORDS}, jobs=0),
     ),
     Fault(
         name="list-late",
@@ -93,12 +99,14 @@ CREATE = (
             "durations": {"in_progress": 4 * SETTLED_S},
         },
         ending=Ending(jobs=2, generation=2, anomalies={"duplicate_submission": 1}),
+        on=_SAME_TOKEN,
     ),
     _call(
         "list-shifts",
         "120 strangers' jobs come in before each page",
         {"on": "create", "fault": "lost_reply"},
         {"on": "list", "fault": "strangers:120", "count": 3},
+        providers=_HTTP,
     ),
     _call(
         "list-empty-pages",
@@ -111,6 +119,18 @@ CREATE = (
         "the list answers HTTP 500 at first",
         {"on": "create", "fault": "lost_reply"},
         {"on": "list", "fault": "status:500", "count": 2},
+    ),
+    Fault(
+        name="token-conflict",
+        wrong="created without an answer, not listed, and the token conflicts",
+        scenario={
+            "calls": [
+                {"on": "create", "fault": "lost_reply"},
+                {"on": "create", "fault": "status:409", "nth": 2, "count": 3},
+            ],
+            "jobs": [{"fault": "invisible_in_list_for_s:200"}],
+        },
+        providers=("bedrock",),
     ),
 )
 
@@ -128,6 +148,7 @@ QUOTA = (
         {"fault": "fail_validation:token_limit_exceeded", "count": 3},
         spec={"max_attempts": 1},
         ending=Ending(jobs=4, generation=4, at_least_s=60 + 120 + 240),
+        providers=("openai",),
     ),
     Fault(
         name="quota-enqueued",
@@ -135,6 +156,15 @@ QUOTA = (
         scenario={"quota": {"enqueued_tokens": {"*": 60}, "release_delay_s": 120}, "durations": {"in_progress": 40}},
         spec={"shard_records": RECORDS // 2, "max_attempts": 1},
         ending=Ending(jobs=4, generation=3, at_least_s=120),
+        providers=("openai",),
+    ),
+    Fault(
+        name="quota-concurrent",
+        wrong="two shards, and room for one job: ServiceQuotaExceeded",
+        scenario={"quota": {"concurrent_jobs": {"*": 1}, "release_delay_s": 120}},
+        spec={"shard_records": RECORDS // 2, "max_attempts": 1},
+        ending=Ending(jobs=2, generation=3, at_least_s=120),
+        providers=("bedrock",),
     ),
 )
 
@@ -150,14 +180,40 @@ _FILE_CODES = (
     "too_many_tasks",
 )
 
+_BEDROCK_CODES = {
+    "above_maximum": Ending(told={"permanent": RECORDS // 2}, jobs=2, code="above_maximum"),
+    "invalid_input": Ending(told={"permanent": RECORDS // 2}, jobs=2, code="invalid_input"),
+    "access_denied": Ending(told={"retryable > succeeded": RECORDS // 2}, attempts=2, jobs=3, code="access_denied"),
+    "below_minimum": Ending(told={"retryable > succeeded": RECORDS // 2}, attempts=2, jobs=3, code="below_minimum"),
+}
+
 VALIDATION = (
     *(
         _job(
-            f"validation-{code}",
+            f"validation-{code.replace('_', '-')}",
+            f"one of two jobs fails in validation: {code}",
+            {"fault": f"fail_validation:{code}"},
+            spec={"shard_records": RECORDS // 2},
+            ending=ending,
+            providers=("bedrock",),
+        )
+        for code, ending in _BEDROCK_CODES.items()
+    ),
+    _job(
+        "validation-minimum",
+        "fewer records than a job must have",
+        keys={"limits": {"min_records": 100}},
+        ending=Ending(state="FAILED", reason="below_minimum", told={"retryable": RECORDS}),
+        providers=("bedrock",),
+    ),
+    *(
+        _job(
+            f"validation-{code.replace('_', '-')}",
             f"one of two jobs fails in validation: {code}",
             {"fault": f"fail_validation:{code}"},
             spec={"shard_records": RECORDS // 2},
             ending=Ending(told={"permanent": RECORDS // 2}, jobs=2, code=code),
+            providers=("openai",),
         )
         for code in _FILE_CODES
     ),
@@ -167,23 +223,26 @@ VALIDATION = (
         {"fault": "fail_validation:model_not_found", "count": "always"},
         spec={"shard_records": RECORDS // 2},
         ending=Ending(state="FAILED", reason="model_not_found", told={"permanent": RECORDS}, jobs=2),
+        providers=("openai",),
     ),
     _job(
         "validation-spend-cap",
         "each job fails at the account's spend limit",
         {"fault": "fail_validation:billing_hard_limit_reached", "count": "always"},
         ending=Ending(state="FAILED", reason="billing_hard_limit_reached", told={"retryable": RECORDS}),
+        providers=("openai",),
     ),
     *(
         _job(
-            f"validation-{code}",
+            f"validation-{code.replace('_', '-')}",
             wrong,
             {"fault": f"fail_validation:{code}"},
             ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2),
+            providers=providers,
         )
-        for code, wrong in (
-            ("file_not_found", "validation does not find the file, once"),
-            ("never_heard_of", "validation fails with a code that nobody knows"),
+        for code, wrong, providers in (
+            ("file_not_found", "validation does not find the file, once", ("openai",)),
+            ("never_heard_of", "validation fails with a word that nobody knows", PROVIDERS),
         )
     ),
 )
@@ -201,13 +260,18 @@ STATES = (
         {"durations": {"finalizing": 3 * HOUR_S}},
         ending=Ending(at_least_s=3 * HOUR_S),
     ),
-    _job("backwards", "from finalizing back to in_progress", {"fault": "backwards", "durations": {"finalizing": 300}}),
+    _job(
+        "backwards",
+        "from finalizing back to in_progress",
+        {"fault": "backwards", "durations": {"finalizing": 300, "in_progress": 300}},
+    ),
     _job("unknown-state", "a state that nobody knows", {"fault": "unknown_state", "durations": {"in_progress": 300}}),
     _job(
         "stuck",
         "stuck at a quarter, until the window ends",
         {"fault": "stuck", "done": 0.25},
         ending=Ending(told={"expired > succeeded": 9}, attempts=2, jobs=2, at_least_s=24 * HOUR_S),
+        on={"bedrock": Ending(told={"missing": 9}, at_least_s=48 * HOUR_S)},
     ),
     _job(
         "stuck-beyond-deadline",
@@ -215,6 +279,7 @@ STATES = (
         {"fault": "stuck", "done": 0.25, "count": "always"},
         spec={"deadline": "20h"},
         ending=Ending(told={"expired": 9}),
+        on={"bedrock": Ending(told={"missing": 9})},
     ),
     _job(
         "vanished",
@@ -229,12 +294,14 @@ STATES = (
         "expires with half of its records done",
         {"fault": "expire", "done": 0.5},
         ending=Ending(told={"expired > succeeded": 6}, attempts=2, jobs=2),
+        on={"bedrock": Ending(told={"missing > succeeded": 6}, attempts=2, jobs=2)},
     ),
     _job(
         "expired-empty",
         "expires with nothing done",
         {"fault": "expire", "done": 0},
         ending=Ending(told={"expired > succeeded": RECORDS}, attempts=2, jobs=2),
+        on={"bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2)},
     ),
     _job(
         "cancelled",
@@ -248,6 +315,7 @@ STATES = (
         {"fault": "cancel", "done": 0.5},
         keys={"cancelled_rows": "error_line"},
         ending=Ending(told={"cancelled > succeeded": 6}, attempts=2, jobs=2),
+        providers=("openai",),
     ),
     _job(
         "cancelled-empty",
@@ -261,7 +329,7 @@ FILES = (
     _job(
         "only-errors",
         "completed, and its only file is the error file",
-        {"fault": "only_error_file"},
+        {"fault": "only_error_file:error_500"},
         ending=Ending(told={"retryable > succeeded": RECORDS}, attempts=2, jobs=2),
     ),
     _job(
@@ -269,14 +337,16 @@ FILES = (
         "completed, and every row is an error for good",
         {"fault": "only_error_file:error_400", "count": "always"},
         ending=Ending(told={"permanent": RECORDS}, code="context_length_exceeded"),
+        on={"bedrock": Ending(told={"permanent": RECORDS}, code="400")},
     ),
-    _job("empty-string-ids", "the error file's id is an empty string", {"fault": "empty_string_ids"}),
+    _job("empty-string-ids", "the error file's id is an empty string", {"fault": "empty_string_ids"}, providers=_HTTP),
     _job(
         "empty-string-ids-only-errors",
         "the output file's id is an empty string",
         {"fault": "empty_string_ids"},
-        {"fault": "only_error_file"},
+        {"fault": "only_error_file:error_500"},
         ending=Ending(told={"retryable > succeeded": RECORDS}, attempts=2, jobs=2),
+        providers=_HTTP,
     ),
     _job(
         "wrong-counts",
@@ -284,13 +354,14 @@ FILES = (
         {"fault": "wrong_counts"},
         ending=Ending(anomalies={"counts_disagree": 1}),
     ),
-    _job("content-404", "the result file answers 404 for 40 s", {"fault": "content_404_for_s:40"}),
+    _job("content-404", "the result file answers 404 for 40 s", {"fault": "content_404_for_s:40"}, providers=_HTTP),
     _call(
         "content-breaks",
         "the result file breaks off half way, then HTTP 503",
         {"on": "content", "fault": "cut_body"},
         {"on": "content", "fault": "status:503", "nth": 2, "count": 2},
         {"on": "content", "fault": "cut_body", "nth": 4},
+        providers=_HTTP,
     ),
     _job(
         "results-gone",
@@ -299,6 +370,7 @@ FILES = (
         ending=Ending(
             told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}
         ),
+        on={"bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"counts_disagree": 1})},
     ),
     _job(
         "results-past-retention",
@@ -307,6 +379,7 @@ FILES = (
         keys={"output_files_live_s": 1},
         spec={"max_attempts": 1},
         ending=Ending(told={"missing": RECORDS}, unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}),
+        providers=_HTTP,
     ),
 )
 

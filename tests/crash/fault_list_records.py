@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.bedrock import CLAUDE
 from tests.support.fault_run import Ending, Fault
 
 HIT = "Film-007."
@@ -28,6 +29,7 @@ def _always(outcome: str, *, attempts: int = 1, **more: Any) -> Ending:
 RECORD = (
     _record(
         "error_400", "a row's request is refused", _always("permanent", code="context_length_exceeded"), times="always"
+        on={"bedrock": _always("permanent", code="400")},
     ),
     _record("error_429", "a row meets a rate limit, once", _AGAIN),
     _record("error_500", "a row meets HTTP 500, once", _AGAIN),
@@ -66,13 +68,22 @@ RECORD = (
         name="bad-schema-always",
         times="always",
     ),
-    _record(
-        "wrong_model",
-        "another version of the model answers",
-        Ending(anomalies={"model_drift": 1}, notes=("model_drift",)),
+    *(
+        _record(
+            "wrong_model",
+            "another version of the model answers",
+            Ending(anomalies={"model_drift": 1}, notes=("model_drift",)),
+            name=name,
+            providers=(provider,),
+            spec=changed,
+        )
+        for name, provider, changed in (
+            ("wrong-model", "openai", {}),
+            ("wrong-model-claude", "bedrock", {"model": CLAUDE, "endpoint": "InvokeModel"}),
+        )
     ),
     _record("body_as_string", "the body is JSON inside a string"),
-    _record("no_error_key", "the line has no `error` key"),
+    _record("no_error_key", "the line has no `error` key", providers=("openai",)),
     _record("u2028", "U+2028 and U+0085 inside a string", Ending(other_answers=1)),
 )
 
@@ -100,6 +111,7 @@ LINES = (
         "unknown_id",
         "a line for an id that nobody asked for",
         Ending(state="PARTIAL", reason="1", anomalies={"unknown": 1}),
+        on={"bedrock": Ending(state="PARTIAL", reason="1", anomalies={"unknown": 1}, unbilled_lines=1)},
     ),
     _record("swapped_id", "two lines have each other's id: nothing shows it", Ending(other_answers=2)),
     _record(
