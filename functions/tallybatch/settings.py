@@ -57,8 +57,8 @@ class PlanAttempt(StoreSettings):
 class ProviderSettings(StoreSettings):
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
-    bedrock_role_arn: str = ""
-    """The service role with which Bedrock reads request files and writes results; without it no job can be made."""
+    bedrock_role_arn: str
+    """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
 
 class SubmitShard(ProviderSettings):
