@@ -42,7 +42,7 @@ SPECS = {"openai": FOLDER / "film-genre.yaml", "bedrock": FOLDER / "film-genre-b
 def demo(
     records: Annotated[
         int, typer.Option("--records", min=1, metavar="N", help="How many of the 3,201 films to send.")
-    ] = 500,
+    ] = 3201,
     provider: Annotated[
         str, typer.Option(metavar="NAME", help=f"Whose batch API runs the job: {', '.join(SPECS)}.")
     ] = "openai",

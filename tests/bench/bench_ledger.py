@@ -1,20 +1,24 @@
 """Records per second and CPU per 25 records of claims and accepts, against the emulator or AWS.
 
-    python -m tests.bench.bench_ledger --endpoint-url http://127.0.0.1:4566 [--records 5000]
+    python -m tests.bench.bench_ledger [--endpoint-url URL] [--records 5000]
 
-It makes a table of its own and deletes it. CPU is this process's, the emulator's is not counted.
+Without a URL it starts an emulator for as long as it lasts. It makes a table of its own and deletes it. CPU is this
+process's, the emulator's is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.ports import ClaimOutcome
 from tests.support.emulated import Emulated
+from tests.support.local import ephemeral_emulator
 from tests.support.rows import answer, claim
 
 _T = TypeVar("_T")
@@ -31,10 +35,18 @@ def measure(name: str, records: int, call: Callable[[], _T]) -> _T:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the ledger's record statements.")
-    parser.add_argument("--endpoint-url", required=True)
+    parser.add_argument("--endpoint-url")
     parser.add_argument("--records", type=int, default=5000)
     arguments = parser.parse_args()
-    emulated, records = Emulated(arguments.endpoint_url), arguments.records
+    if arguments.endpoint_url:
+        measure_all(arguments.endpoint_url, arguments.records)
+        return
+    with tempfile.TemporaryDirectory() as folder, ephemeral_emulator(Path(folder)) as endpoint_url:
+        measure_all(endpoint_url, arguments.records)
+
+
+def measure_all(endpoint_url: str, records: int) -> None:
+    emulated = Emulated(endpoint_url)
     for workers in (1, 2, 4):
         print(f"workers={workers}")
         table = emulated.new_table()

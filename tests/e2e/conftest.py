@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +20,26 @@ Faults = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def line(local_stack: LocalStatus) -> Deployed:
+def line(local_stack: LocalStatus, local_state_dir: Path) -> Iterator[Deployed]:
     deployed = Deployed(local_stack)
-    _load(deployed)
-    return deployed
+    with local_state_dir.with_suffix(".one-worker").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.fail(
+                "two workers change the one simulator's scenario: run with --dist loadgroup, which keeps e2e whole"
+            )
+        load_scenario(deployed)
+        yield deployed
 
 
 @pytest.fixture
 def faults(line: Deployed) -> Iterator[Faults]:
     """`faults(records=[...], calls=[...])` replaces the scenario for one test; counters of occurrences begin anew."""
-    yield lambda **keys: _load(line, **keys)
-    _load(line)
+    yield lambda **keys: load_scenario(line, **keys)
+    load_scenario(line)
 
 
-def _load(line: Deployed, **keys: Any) -> None:
+def load_scenario(line: Deployed, **keys: Any) -> None:
+    """Without `keys`: nothing goes wrong."""
     line.simulator.set_scenario_text(json.dumps({"name": "e2e", **QUICK, **keys}))

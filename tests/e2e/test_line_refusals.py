@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
-from tests.support.deployed import Deployed, eventually, fresh_tenant
+from tests.support.deployed import Deployed, caught_events, eventually, fresh_tenant
 from tests.support.films import film, films, lines, report, spec
 
 pytestmark = pytest.mark.xdist_group("e2e")
@@ -58,46 +57,16 @@ def refused(line: Deployed) -> Iterator[Refused]:
     """All cases dropped at once, and the events that came of them, caught by a rule on the stack's bus."""
     before = len(line.simulator.journal()["creates"])
     tenants = {case: fresh_tenant(case) for case in CASES}
-    with caught(line) as queue_url:
+    with caught_events(line, "JobFailed") as caught:
         for name, case in CASES.items():
             if case.spec is not None:
                 line.push_spec(tenants[name], case.spec)
             line.put(f"inbox/{tenants[name]}/{case.place}", case.body)
         jobs = {name: line.ended(tenant)[0] for name, tenant in tenants.items()}
         wanted = {job.job_key for job in jobs.values()}
-        events: dict[str, dict[str, Any]] = {}
-        eventually(lambda: wanted <= receive(line, queue_url, events).keys(), "an event for each refusal")
-    yield Refused(jobs, events, (before, len(line.simulator.journal()["creates"])))
-
-
-class caught:  # noqa: N801 - a context manager, used as a function
-    """A queue that gets the stack's JobFailed events for as long as the block lasts."""
-
-    def __init__(self, line: Deployed) -> None:
-        self._bus = line.outputs["EventBus"]
-        self._events = line.aws.client("events")
-        self._sqs = line.aws.sqs
-        self._name = fresh_tenant("caught")
-
-    def __enter__(self) -> str:
-        self._url: str = self._sqs.create_queue(QueueName=self._name)["QueueUrl"]
-        arn = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        pattern = json.dumps({"source": ["tallybatch"], "detail-type": ["JobFailed"]})
-        self._events.put_rule(Name=self._name, EventBusName=self._bus, EventPattern=pattern)
-        self._events.put_targets(Rule=self._name, EventBusName=self._bus, Targets=[{"Id": "queue", "Arn": arn}])
-        return self._url
-
-    def __exit__(self, *_: object) -> None:
-        self._events.remove_targets(Rule=self._name, EventBusName=self._bus, Ids=["queue"])
-        self._events.delete_rule(Name=self._name, EventBusName=self._bus)
-        self._sqs.delete_queue(QueueUrl=self._url)
-
-
-def receive(line: Deployed, queue_url: str, into: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    for message in line.aws.sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10).get("Messages", []):
-        event = json.loads(message["Body"])
-        into[event["detail"]["job_key"]] = event
-    return into
+        eventually(lambda: wanted <= caught().keys(), "an event for each refusal")
+        refused = Refused(jobs, caught(), (before, len(line.simulator.journal()["creates"])))
+    yield refused
 
 
 @pytest.mark.parametrize("case", CASES)

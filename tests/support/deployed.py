@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -166,12 +167,16 @@ class Deployed:
         return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 
     def children(self, job: Job) -> list[dict[str, Any]]:
-        """The child executions of the job's Maps, oldest first, each with its `events`."""
+        """The child executions of the job's Maps, oldest first, each with its input and its `events`."""
         runs = self.states.list_map_runs(executionArn=self.execution_arn(job))["mapRuns"]
-        found: list[dict[str, Any]] = []
-        for run in runs:
-            children = self.states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
-            found += [{**child, "events": self.history(child["executionArn"])} for child in children]
+        found = [
+            {
+                **self.states.describe_execution(executionArn=child["executionArn"]),
+                "events": self.history(child["executionArn"]),
+            }
+            for run in runs
+            for child in self.states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
+        ]
         return sorted(found, key=lambda child: child["startDate"])
 
     def log(self, function: str) -> list[dict[str, Any]]:
@@ -186,3 +191,29 @@ class Deployed:
 def failures(events: Iterable[dict[str, Any]]) -> list[str]:
     """Error names of the tasks that failed, in order."""
     return [event["taskFailedEventDetails"]["error"] for event in events if "taskFailedEventDetails" in event]
+
+
+@contextmanager
+def caught_events(line: Deployed, kind: str) -> Iterator[Callable[[], dict[str, dict[str, Any]]]]:
+    """A queue that gets the stack's events of a kind for as long as the block lasts; the callable tells what has
+    arrived so far, by job_key."""
+    bus, name, events, sqs = line.outputs["EventBus"], fresh_tenant("caught"), line.aws.client("events"), line.aws.sqs
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    pattern = json.dumps({"source": ["tallybatch"], "detail-type": [kind]})
+    events.put_rule(Name=name, EventBusName=bus, EventPattern=pattern)
+    events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": "queue", "Arn": arn}])
+    arrived: dict[str, dict[str, Any]] = {}
+
+    def receive() -> dict[str, dict[str, Any]]:
+        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            event = json.loads(message["Body"])
+            arrived[event["detail"]["job_key"]] = event
+        return arrived
+
+    try:
+        yield receive
+    finally:
+        events.remove_targets(Rule=name, EventBusName=bus, Ids=["queue"])
+        events.delete_rule(Name=name, EventBusName=bus)
+        sqs.delete_queue(QueueUrl=url)

@@ -19,6 +19,7 @@ from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.main import app
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.settings import FUNCTIONS
+from tallybatch.steps.publish_shard import ResultRow
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,8 +37,8 @@ def section(heading: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     """The cells of every table row, headings and rulers left out."""
-    rows = (line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- :"))
-    found = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    lines = [line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- :")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [cells for cells in found if cells[0] not in ("command", "exit code", "phase", "where", "")]
 
 
@@ -85,7 +86,7 @@ def test_the_table_lists_each_command_with_each_option_and_nothing_else() -> Non
 
 
 def test_the_readme_calls_commands_as_they_are() -> None:
-    assert len(calls()) > 15
+    assert len(calls()) > 12
     for call in calls():
         words = shlex.split(call)
         name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in LEAVES), None)
@@ -200,5 +201,4 @@ def test_the_example_of_a_schedule_is_one_and_the_options_exist() -> None:
 
 def test_the_example_of_a_result_has_the_fields_of_one() -> None:
     (example,) = [json.loads(block) for block in blocks("json") if block.startswith("{")]
-    source = (ROOT / "functions" / "tallybatch" / "steps" / "publish_shard.py").read_text(encoding="utf-8")
-    assert [name for name in example if not re.search(rf"\b{name}\b", source)] == []
+    assert set(example) <= set(ResultRow.__struct_fields__)

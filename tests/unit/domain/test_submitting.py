@@ -140,24 +140,37 @@ def test_given_a_row_without_a_job_when_bound_then_the_job_and_its_ghosts_are_ke
 
 
 @pytest.mark.parametrize("state", list(SubmissionState))
-@pytest.mark.parametrize("found", ["batch_1", "batch_2"])
-def test_given_a_bound_row_when_any_job_is_bound_to_it_then_its_job_stays_and_others_are_ghosts(
-    state: SubmissionState, found: str
+def test_given_a_bound_row_when_its_own_job_is_bound_again_then_nothing_changes(state: SubmissionState) -> None:
+    row = submission(state=state, provider_job_id="batch_1", ghosts=("batch_2",))
+    assert submitting.bind(row, "batch_1", NOW) is None
+    assert submitting.bind(row, "batch_1", NOW, ghosts=("batch_2",), generation=1) is None
+
+
+@pytest.mark.parametrize("state", list(SubmissionState))
+def test_given_a_bound_row_when_another_job_is_found_then_it_is_a_ghost_once_and_never_replaces_the_bound_one(
+    state: SubmissionState,
 ) -> None:
-    row = submission(state=state, provider_job_id="batch_1")
-    after = submitting.bind(row, found, NOW, ghosts=("x",))
-    assert after is not None
-    assert (after.provider_job_id, after.state) == ("batch_1", state)
-    assert set(after.ghosts) == {found, "x"} - {"batch_1"}
-    # AND telling it again changes nothing
-    assert submitting.bind(after, found, NOW + 1, ghosts=("x",)) is None
+    row = submission(state=state, provider_job_id="batch_1", ghosts=("batch_2",), earlier_jobs=("batch_0",))
+    found = submitting.bind(row, "batch_3", NOW, ghosts=("batch_1", "batch_2", "batch_0", "batch_4"))
+    assert found == replace(row, ghosts=("batch_2", "batch_3", "batch_4"), updated_at=NOW)
+    assert found is not None
+    assert submitting.bind(found, "batch_3", NOW + 1, ghosts=("batch_4",)) is None
+    assert submitting.bind(found, "batch_0", NOW + 1) is None
+    assert submitting.bind(row, "batch_1", NOW, ghosts=("batch_5",)) == replace(
+        row, ghosts=("batch_2", "batch_5"), updated_at=NOW
+    )
 
 
-def test_given_a_later_generation_when_the_job_of_an_earlier_one_comes_then_it_is_a_ghost() -> None:
-    row = submission(state=SubmissionState.SUBMITTING, generation=2)
-    after = submitting.bind(row, "batch_old", NOW, generation=1)
-    assert after is not None
-    assert (after.provider_job_id, after.ghosts, after.state) == ("", ("batch_old",), SubmissionState.SUBMITTING)
+@pytest.mark.parametrize("state", [SubmissionState.SUBMITTING, SubmissionState.SUBMIT_UNKNOWN])
+def test_given_a_row_of_a_later_generation_when_an_earlier_ones_job_turns_up_then_it_is_a_ghost(
+    state: SubmissionState,
+) -> None:
+    row = submission(state=state, generation=2, owner="you")
+    late = submitting.bind(row, "batch_1", NOW, generation=1)
+    assert late == replace(row, ghosts=("batch_1",), updated_at=NOW)
+    bound = submitting.bind(late, "batch_2", NOW, generation=2)
+    assert bound is not None
+    assert (bound.provider_job_id, bound.ghosts, bound.state) == ("batch_2", ("batch_1",), SubmissionState.SUBMITTED)
 
 
 def test_given_generations_when_they_follow_then_each_has_its_own_marker_and_keeps_every_earlier_job() -> None:

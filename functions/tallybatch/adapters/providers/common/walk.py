@@ -48,7 +48,7 @@ def search(
     sleep: Callable[[float], None],
     monotonic: Callable[[], float],
 ) -> Search:
-    """All jobs that carry `marker`, created after `since` (Unix seconds) less a margin.
+    """All jobs that carry `marker` ("": any marker of ours), created after `since` (Unix seconds) less a margin.
 
     `complete` is False when the walk was cut short: by its bound of pages or time, by a page that promised more and
     gave no way on, or by an item that could not be read. Then an empty result proves nothing. Pages that shift while
@@ -67,7 +67,7 @@ def search(
         pages += 1
         readable = readable and page.readable
         seen.update(job.id for job in page.jobs)
-        found.update((job.id, job) for job in page.jobs if job.marker == marker)
+        found.update((job.id, job) for job in page.jobs if job.marker and marker in ("", job.marker))
         too_old = bool(page.jobs) and all(0 < job.created_at < oldest for job in page.jobs)
         if too_old or not page.more:
             return Search(tuple(found.values()), len(seen), pages, readable)

@@ -1,0 +1,83 @@
+"""Keys of a later release: refused by name, never ignored."""
+
+import pytest
+
+from tallybatch.domain.errors import BadInput, Problem
+from tallybatch.domain.spec import Spec
+from tallybatch.domain.spec_file import parse_spec
+
+BASE = "name: film-genre\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\n"
+
+
+def spec_of(text: str) -> Spec:
+    return parse_spec(text.encode())
+
+
+def problems_of(text: str) -> tuple[Problem, ...]:
+    with pytest.raises(BadInput) as caught:
+        parse_spec(text.encode(), file="film.yaml")
+    return caught.value.problems
+
+
+def the_problem(text: str) -> Problem:
+    (problem,) = problems_of(text)
+    return problem
+
+
+UNSUPPORTED_CASES = [
+    ("input: {redact: [email]}", "input.redact"),
+    ("generation: {tools: [{type: web_search}]}", "generation.tools"),
+    ("quality: {rules: ['output.confidence >= 0.2']}", "quality.rules"),
+    ("quality: {golden: {file: g.jsonl, field: genre, min_accuracy: 0.8}}", "quality.golden"),
+    ("quality: {min_acceptance: 0.98}", "quality.min_acceptance"),
+    ("quality: {review_sample: 20}", "quality.review_sample"),
+    ("retry: {small_set: on_demand}", "retry.small_set"),
+    ("retry: {small_set: review}", "retry.small_set"),
+    ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
+    ("canary: {records: 50, min_acceptance: 0.9, approval: auto}", "canary"),
+    ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
+    ("limits: {max_cost_per_record_usd: 0.01}", "limits.max_cost_per_record_usd"),
+    ("limits: {priority: high}", "limits.priority"),
+]
+
+
+@pytest.mark.parametrize(("text", "key"), UNSUPPORTED_CASES, ids=[case[0] for case in UNSUPPORTED_CASES])
+def test_given_a_key_of_a_later_release_when_read_then_it_is_refused_by_name(text: str, key: str) -> None:
+    problem = the_problem(BASE + text)
+
+    assert (problem.line, problem.key, problem.code) == (5, key, "not-supported")
+    assert "not supported yet" in problem.reason
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "gemini"])
+def test_given_a_provider_of_a_later_release_when_read_then_it_is_refused_by_name(provider: str) -> None:
+    problem = the_problem(BASE.replace("openai", provider))
+
+    assert (problem.line, problem.key) == (2, "provider")
+    assert problem.reason == f"'{provider}' is not supported yet; this release has openai, bedrock"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason"),
+    [
+        ("input: {redact: [e-mail]}", "input.redact[0]", "did you mean 'email'?"),
+        ("quality: {min_acceptance: 98}", "quality.min_acceptance", "must be at most 1"),
+        ("quality: {rules: [1]}", "quality.rules[0]", "must be text"),
+        ("canary: {}", "canary.records", "is required"),
+        ("limits: {max_cost_usd: -1}", "limits.max_cost_usd", "must be between 0 and 1000000"),
+        ("limits: {max_cost_usd: forty}", "limits.max_cost_usd", "is not an amount in US dollars"),
+        ("limits: {priority: hi}", "limits.priority", "did you mean 'high'?"),
+        ("retry: {small_set: on-demand}", "retry.small_set", "did you mean 'on_demand'?"),
+    ],
+)
+def test_given_a_key_of_a_later_release_with_a_wrong_value_when_read_then_the_value_is_told_too(
+    text: str, key: str, reason: str
+) -> None:
+    assert reason in next(p.reason for p in problems_of(BASE + text) if p.key == key and p.code != "not-supported")
+
+
+@pytest.mark.parametrize(
+    "text", ["fallback: []", "canary: null", "retry: {small_set: wait}", "limits: {priority: normal}"]
+)
+def test_given_a_key_of_a_later_release_at_its_default_when_read_then_it_is_accepted(text: str) -> None:
+    assert spec_of(BASE + text) == spec_of(BASE)
