@@ -17,8 +17,7 @@ from infra.constructs.storage import Storage
 OUTPUT_PREFIX: Final = "provider/"
 """`layout.JobKeys.provider_output`."""
 _SERVICE: Final = "bedrock.amazonaws.com"
-_READ: Final = ("bedrock:GetModelInvocationJob",)
-_SUBMIT: Final = ("bedrock:CreateModelInvocationJob", "bedrock:GetModelInvocationJob", "bedrock:StopModelInvocationJob")
+_WATCH: Final = ("bedrock:GetModelInvocationJob", "bedrock:StopModelInvocationJob")
 
 
 class Bedrock(Construct):
@@ -53,19 +52,18 @@ class Bedrock(Construct):
         for resource in models:
             wildcard(self.role, resource, _ANY_MODEL)
 
-    def allow_read(self, role: iam.Role) -> None:
-        """Let a function ask for the state of jobs."""
-        allow(role, _READ, [self._jobs])
+    def allow_watch(self, role: iam.Role) -> None:
+        """Let a function find jobs, ask for their state and stop them."""
+        allow(role, _WATCH, [self._jobs])
+        allow(role, ["bedrock:ListModelInvocationJobs"], ["*"])
         wildcard(role, self._jobs, _ANY_JOB)
 
     def allow_submit(self, role: iam.Role) -> None:
-        """Let a function make, find and stop jobs, and hand them the service role."""
+        """Let a function make jobs, and hand them the service role."""
         models = self._models()
-        allow(role, _SUBMIT, [self._jobs])
+        allow(role, ["bedrock:CreateModelInvocationJob"], [self._jobs])
         allow(role, ["bedrock:CreateModelInvocationJob", "bedrock:InvokeModel"], models)
-        allow(role, ["bedrock:ListModelInvocationJobs"], ["*"])
         allow(role, ["iam:PassRole"], [self.role.role_arn], StringEquals={"iam:PassedToService": _SERVICE})
-        wildcard(role, self._jobs, _ANY_JOB)
         for resource in models:
             wildcard(role, resource, _ANY_MODEL)
 

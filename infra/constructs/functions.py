@@ -176,10 +176,9 @@ class Functions(Construct):
         if issubclass(model, ProviderSettings):
             services.append("secretsmanager")
             allow(role, ["secretsmanager:GetSecretValue"], [self._secrets.openai.secret_arn])
+            self._bedrock.allow_watch(role)
             if model is SubmitShard:
                 self._bedrock.allow_submit(role)
-            else:
-                self._bedrock.allow_read(role)
         if profile.asynchronous:
             services.append("sqs")
         allow_key(role, self._key, services)

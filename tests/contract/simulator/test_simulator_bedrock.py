@@ -94,7 +94,7 @@ def code(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
 def test_given_a_job_when_time_passes_then_it_goes_through_its_states_and_counts_as_it_runs(account: Account) -> None:
     token = uuid.uuid4().hex
     arn = account.create(token, converse_lines(100))
-    seen = []
+    seen: list[str] = []
     for _ in range(30):
         job = account.get(arn)
         if not seen or seen[-1] != job["status"]:

@@ -16,7 +16,7 @@ from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 from tests.support.bedrock import CLAUDE, NOVA
 
 ID = "R0000000017"
-CONVERSE = {
+CONVERSE: dict[str, Any] = {
     "output": {"message": {"role": "assistant", "content": [{"text": "po"}, {"text": "ng"}]}},
     "stopReason": "end_turn",
     "usage": {"inputTokens": 9, "outputTokens": 2, "totalTokens": 16, "cacheReadInputTokens": 4}

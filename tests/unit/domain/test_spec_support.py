@@ -49,7 +49,7 @@ def test_given_a_key_of_a_later_release_when_read_then_it_is_refused_by_name(tex
     assert "not supported yet" in problem.reason
 
 
-@pytest.mark.parametrize("provider", ["bedrock", "gemini"])
+@pytest.mark.parametrize("provider", ["gemini"])
 def test_given_a_provider_of_a_later_release_when_read_then_it_is_refused_by_name(provider: str) -> None:
     problem = the_problem(BASE.replace("openai", provider))
 
