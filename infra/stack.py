@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.bundling import NOT_SHIPPED, package, source_package
+from infra.constructs.bedrock import Bedrock
 from infra.constructs.events import Bus, Intake
 from infra.constructs.functions import FunctionCode, Functions
 from infra.constructs.keys import Keys
@@ -19,9 +20,9 @@ from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.constructs.workflow import Workflow
 from infra.options import StackOptions
-from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill
+from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill, Sweep
 
-WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in (BuildManifest, DiscoverBackfill))
+WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in (BuildManifest, DiscoverBackfill, Sweep))
 """The functions that the state machine calls."""
 
 
@@ -67,6 +68,7 @@ class TallybatchStack(Stack):
         storage = Storage(self, "Storage", retention=options.retention, **shared)
         ledger = Ledger(self, "Ledger", deletion_protection=not options.local, **shared)
         secrets = ProviderSecrets(self, "Secrets", **shared)
+        bedrock = Bedrock(self, "Bedrock", storage=storage, key=keys.key)
         bus = Bus(self, "Bus", key=keys.key).bus
         functions = Functions(
             self,
@@ -75,6 +77,7 @@ class TallybatchStack(Stack):
             storage=storage,
             ledger=ledger,
             secrets=secrets,
+            bedrock=bedrock,
             bus=bus,
             sources=options.sources,
             log_retention=options.log_retention,
@@ -92,12 +95,15 @@ class TallybatchStack(Stack):
         state_machine = workflow.state_machine
         build = functions.add(BuildManifest, {"state_machine_arn": state_machine.state_machine_arn})
         state_machine.grant_start_execution(build)
+        sweep = functions.add(Sweep, {"state_machine_arn": state_machine.state_machine_arn})
+        workflow.allow_repair(sweep)
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(
             self,
             "Schedules",
             backfills=options.backfills,
-            function=discover,
+            discover=discover,
+            sweep=sweep,
             planned_time="" if options.local else SCHEDULED_TIME,
             **shared,
         )
@@ -115,6 +121,7 @@ class TallybatchStack(Stack):
             "OpenAISecret": secrets.openai.secret_arn,
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
+            "SweepFunction": sweep.function_name,
             "Region": self.region,
         }.items():
             CfnOutput(self, name, value=value)

@@ -57,8 +57,8 @@ class PlanAttempt(StoreSettings):
 class ProviderSettings(StoreSettings):
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
-    bedrock_role_arn: str = ""
-    """The service role with which Bedrock reads request files and writes results; without it no job can be made."""
+    bedrock_role_arn: str
+    """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
 
 class SubmitShard(ProviderSettings):
@@ -104,6 +104,12 @@ class FailJob(StoreSettings):
     event_bus: str
 
 
+class Sweep(ProviderSettings):
+    function: ClassVar[str] = "Sweep"
+    event_bus: str
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
@@ -116,4 +122,5 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     PublishShard,
     SealJob,
     FailJob,
+    Sweep,
 )

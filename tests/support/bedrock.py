@@ -24,7 +24,7 @@ def bedrock_client(endpoint_url: str, *, timeout_s: float = 10, attempts: int = 
     """boto3's own client, with dummy credentials."""
     config = Config(retries={"total_max_attempts": attempts}, connect_timeout=timeout_s, read_timeout=timeout_s)
     session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-    client: Any = session.client("bedrock", endpoint_url=endpoint_url, config=config)  # type: ignore[call-overload]
+    client: Any = session.client("bedrock", endpoint_url=endpoint_url, config=config)
     return client
 
 

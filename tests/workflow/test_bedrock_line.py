@@ -214,16 +214,43 @@ def test_given_claude_by_its_own_body_when_answered_then_its_version_is_no_drift
     assert all(result["provider_request_id"].startswith("msg_bdrk_") for result in results(line_.objects, job))
 
 
-def test_given_a_job_below_the_minimum_when_validated_then_each_record_says_so(line_: Pipeline) -> None:
-    scenario(line_.simulator.control, limits={"min_records": 100})
+@pytest.mark.parametrize("cause", ["below_minimum", "access_denied", "above_maximum", "invalid_input"])
+def test_given_every_job_fails_as_a_whole_when_reconciled_then_the_job_fails_with_the_reason(
+    line_: Pipeline, cause: str
+) -> None:
+    scenario(line_.simulator.control, jobs=[{"fault": f"fail_validation:{cause}", "count": "always"}])
 
-    job = run(line_, spec(attempts=2))
+    job = run(line_)
 
-    (row, *_) = line_.ledger.submissions(job.job_key)
-    assert (row.refusal_code, row.refusal_class) == ("below_minimum", "retryable")
-    assert told(line_, job) == {("retryable",): RECORDS}
-    assert (job.state.value, "below_minimum" in job.reason) == ("FAILED", True)
+    assert job.state.value == "FAILED"
+    assert cause in job.reason
     assert not journal(line_)["bills"]
+
+
+def test_given_one_job_of_two_fails_as_a_whole_when_reconciled_then_its_records_run_again(line_: Pipeline) -> None:
+    scenario(line_.simulator.control, jobs=[{"fault": "fail_validation:access_denied"}])
+
+    job = run(line_, spec() + "shards: {max_records: 10}\n")
+
+    assert (job.state.value, job.counts["succeeded"]) == ("COMPLETED", RECORDS)
+    assert told(line_, job) == {("retryable", "succeeded"): 10, ("succeeded",): 10}
+
+
+def test_given_a_retry_set_below_the_minimum_when_validated_then_its_records_say_so_and_the_rest_is_published(
+    line_: Pipeline,
+) -> None:
+    scenario(
+        line_.simulator.control,
+        limits={"min_records": 100},
+        records=[{"fault": "error_500", "contains": "Film-007."}],
+    )
+
+    job = run(line_, count=120)
+
+    assert (job.state.value, job.counts["succeeded"], job.counts["failed"]) == ("COMPLETED", 119, 1)
+    later = line_.ledger.submissions(job.job_key)[1:]
+    assert {(row.refusal_code, row.refusal_class) for row in later} == {("below_minimum", "retryable")}
+    assert line_.verify(job).ok
 
 
 def test_given_a_file_below_the_minimum_when_dropped_then_it_is_refused_before_anything_is_spent(

@@ -58,7 +58,7 @@ def from_bytes(data: bytes, *, where: str) -> Certificate:
     """Raises `ObjectDamaged` unless the bytes are exactly those of a sealed certificate."""
     try:
         certificate = msgspec.json.decode(data, type=Certificate)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         raise ObjectDamaged("the certificate cannot be read", where=where) from None
     if certificate.sha256 != _own_hash(certificate) or data != _render(certificate):
         raise ObjectDamaged("the certificate does not have its own hash", where=where)

@@ -69,6 +69,7 @@ def run(request: JobInput, ports: Ports) -> SealReply:
         tenant=job.tenant,
         job_key=job.job_key,
         state=finished.state.value,
+        age_s=round(finished.updated_at - finished.created_at),
         certificate=finished.certificate,
         results_uri=results_uri,
     )
@@ -90,7 +91,8 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
         report=ports.objects.uri(context.keys.report_html),
     )
     _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
-    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value)
+    age_s = round(ended.updated_at - ended.created_at)
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
 
 
 def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:

@@ -119,5 +119,5 @@ def test_given_bytes_when_tokens_are_estimated_then_it_is_a_quarter_rounded_up(s
 
 def test_given_an_object_of_many_frames_when_read_then_all_lines_come_and_the_blank_line_stays() -> None:
     compress = zstandard.ZstdCompressor().compress
-    stream = io.BytesIO(compress(b"a\nb") + compress(b"c\n\n") + compress(b"d\n"))
+    stream = io.BytesIO(compress(b"a\nb") + compress(b"c\n\n") + compress(b"") + compress(b"d\n"))
     assert list(read_zstd_lines(stream)) == [b"a", b"bc", b"", b"d"]

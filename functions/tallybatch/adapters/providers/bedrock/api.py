@@ -138,7 +138,8 @@ class BedrockApi:
         return min(found, key=lambda job: (job.created_at, job.id))
 
     def find(self, submission_key: str, *, since: float) -> Search:
-        """Jobs whose token is `submission_key`, asked for by name and compared exactly; every page is walked.
+        """Jobs whose token is `submission_key` ("": whose name and token are ours), asked for by name and compared
+        exactly; every page is walked.
 
         `complete` is False when the walk was cut short or an item could not be read: then absence proves nothing.
         """
@@ -148,9 +149,7 @@ class BedrockApi:
 
         def page_after(token: str) -> walk.ListPage:
             page = self._page({**query, "nextToken": token} if token else query)
-            found, readable = walk.read_items(
-                map(bytes, page.invocationJobSummaries), lambda raw: jobs.read_job(raw).job
-            )
+            found, readable = walk.read_items(map(bytes, page.invocationJobSummaries), _named_by_us)
             return walk.ListPage(tuple(found), page.nextToken or "", bool(page.nextToken), readable)
 
         return walk.search(page_after, submission_key, since=since, sleep=self._sleep, monotonic=self._monotonic)
@@ -225,6 +224,12 @@ class BedrockApi:
             return jobs.read_page(raw)
         except (ValueError, RecursionError):
             raise _unreadable(where) from None
+
+
+def _named_by_us(raw: bytes) -> ProviderJob:
+    """A summary; without a marker if its name is not the one that we give to a job of that token."""
+    read = jobs.read_job(raw)
+    return read.job if read.name == job_name(read.job.marker) else replace(read.job, marker="")
 
 
 def _keep_raw(http_response: Any, parsed: dict[str, Any], **_: Any) -> None:
