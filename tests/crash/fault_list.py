@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.crash.fault_list_records import LINES, RECORD
-from tests.support.fault_run import PROVIDERS, RECORDS, Ending, Fault
+from tests.support.fault_run import RECORDS, Ending, Fault
 
 HOUR_S = 3600
 SETTLED_S = 30 + 60 + 300
@@ -16,9 +16,11 @@ SETTLED_S = 30 + 60 + 300
 
 _ALL_MISSING = {"missing > succeeded": RECORDS}
 _UNTOUCHED = Ending()
+_ALL_LOST = Ending(told=_ALL_MISSING, attempts=2, jobs=2, anomalies={"counts_disagree": 1})
+"""The provider counts rows of which it leaves nothing."""
 _SAME_TOKEN = {"bedrock": _UNTOUCHED}
 """Bedrock is sent the same token again, which makes the job or tells which one it is."""
-_HTTP = ("openai",)
+_HTTP = ("openai", "gemini")
 """Those whose result files come over HTTP, and are named in the job."""
 
 
@@ -148,7 +150,7 @@ QUOTA = (
         {"fault": "fail_validation:token_limit_exceeded", "count": 3},
         spec={"max_attempts": 1},
         ending=Ending(jobs=4, generation=4, at_least_s=60 + 120 + 240),
-        providers=("openai",),
+        providers=_HTTP,
     ),
     Fault(
         name="quota-enqueued",
@@ -156,7 +158,8 @@ QUOTA = (
         scenario={"quota": {"enqueued_tokens": {"*": 60}, "release_delay_s": 120}, "durations": {"in_progress": 40}},
         spec={"shard_records": RECORDS // 2, "max_attempts": 1},
         ending=Ending(jobs=4, generation=3, at_least_s=120),
-        providers=("openai",),
+        on={"gemini": Ending(jobs=2, generation=3, at_least_s=120)},
+        providers=_HTTP,
     ),
     Fault(
         name="quota-concurrent",
@@ -180,24 +183,30 @@ _FILE_CODES = (
     "too_many_tasks",
 )
 
-_BEDROCK_CODES = {
-    "above_maximum": Ending(told={"permanent": RECORDS // 2}, jobs=2, code="above_maximum"),
-    "invalid_input": Ending(told={"permanent": RECORDS // 2}, jobs=2, code="invalid_input"),
-    "access_denied": Ending(told={"retryable > succeeded": RECORDS // 2}, attempts=2, jobs=3, code="access_denied"),
-    "below_minimum": Ending(told={"retryable > succeeded": RECORDS // 2}, attempts=2, jobs=3, code="below_minimum"),
+_OF_ONE_PROVIDER = {
+    "above_maximum": ("bedrock", "permanent"),
+    "invalid_input": ("bedrock", "permanent"),
+    "access_denied": ("bedrock", "retryable > succeeded"),
+    "below_minimum": ("bedrock", "retryable > succeeded"),
+    "INVALID_ARGUMENT": ("gemini", "permanent"),
+    "FAILED_PRECONDITION": ("gemini", "retryable > succeeded"),
+    "PERMISSION_DENIED": ("gemini", "retryable > succeeded"),
+    **dict.fromkeys(_FILE_CODES, ("openai", "permanent")),
 }
+"""Reasons for which a job fails in validation: whose they are, and what becomes of its records."""
 
 VALIDATION = (
     *(
         _job(
-            f"validation-{code.replace('_', '-')}",
+            f"validation-{code.lower().replace('_', '-')}",
             f"one of two jobs fails in validation: {code}",
             {"fault": f"fail_validation:{code}"},
             spec={"shard_records": RECORDS // 2},
-            ending=ending,
-            providers=("bedrock",),
+            ending=Ending(told={told: RECORDS // 2}, attempts=attempts, jobs=1 + attempts, code=code),
+            providers=(provider,),
         )
-        for code, ending in _BEDROCK_CODES.items()
+        for code, (provider, told) in _OF_ONE_PROVIDER.items()
+        for attempts in (1 + told.count(">"),)
     ),
     _job(
         "validation-minimum",
@@ -206,35 +215,26 @@ VALIDATION = (
         ending=Ending(state="FAILED", reason="below_minimum", told={"retryable": RECORDS}),
         providers=("bedrock",),
     ),
-    *(
-        _job(
-            f"validation-{code.replace('_', '-')}",
-            f"one of two jobs fails in validation: {code}",
-            {"fault": f"fail_validation:{code}"},
-            spec={"shard_records": RECORDS // 2},
-            ending=Ending(told={"permanent": RECORDS // 2}, jobs=2, code=code),
-            providers=("openai",),
-        )
-        for code in _FILE_CODES
-    ),
     _job(
         "validation-always",
         "each job fails in validation: model_not_found",
         {"fault": "fail_validation:model_not_found", "count": "always"},
         spec={"shard_records": RECORDS // 2},
         ending=Ending(state="FAILED", reason="model_not_found", told={"permanent": RECORDS}, jobs=2),
-        providers=("openai",),
+        on={"gemini": Ending(state="FAILED", reason="INVALID_ARGUMENT", told={"permanent": RECORDS}, jobs=2)},
+        providers=_HTTP,
     ),
     _job(
         "validation-spend-cap",
         "each job fails at the account's spend limit",
         {"fault": "fail_validation:billing_hard_limit_reached", "count": "always"},
         ending=Ending(state="FAILED", reason="billing_hard_limit_reached", told={"retryable": RECORDS}),
-        providers=("openai",),
+        on={"gemini": Ending(state="FAILED", reason="FAILED_PRECONDITION", told={"retryable": RECORDS})},
+        providers=_HTTP,
     ),
     *(
         _job(
-            f"validation-{code.replace('_', '-')}",
+            f"validation-{code.lower().replace('_', '-')}",
             wrong,
             {"fault": f"fail_validation:{code}"},
             ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2),
@@ -242,7 +242,8 @@ VALIDATION = (
         )
         for code, wrong, providers in (
             ("file_not_found", "validation does not find the file, once", ("openai",)),
-            ("never_heard_of", "validation fails with a word that nobody knows", PROVIDERS),
+            ("never_heard_of", "validation fails with a word that nobody knows", ("openai", "bedrock")),
+            ("INTERNAL", "the job fails for a reason that may pass", ("gemini",)),
         )
     ),
 )
@@ -271,7 +272,10 @@ STATES = (
         "stuck at a quarter, until the window ends",
         {"fault": "stuck", "done": 0.25},
         ending=Ending(told={"expired > succeeded": 9}, attempts=2, jobs=2, at_least_s=24 * HOUR_S),
-        on={"bedrock": Ending(told={"missing": 9}, at_least_s=48 * HOUR_S)},
+        on={
+            "bedrock": Ending(told={"missing": 9}, at_least_s=48 * HOUR_S),
+            "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
+        },
     ),
     _job(
         "stuck-beyond-deadline",
@@ -279,13 +283,17 @@ STATES = (
         {"fault": "stuck", "done": 0.25, "count": "always"},
         spec={"deadline": "20h"},
         ending=Ending(told={"expired": 9}),
-        on={"bedrock": Ending(told={"missing": 9})},
+        on={
+            "bedrock": Ending(told={"missing": 9}),
+            "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
+        },
     ),
     _job(
         "vanished",
         "the provider knows no such job any more",
         {"fault": "vanish"},
         ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1),
+        on={"gemini": Ending(told=_ALL_MISSING, attempts=2, jobs=2)},
     ),
     _call("get-404-once", "get answers 404 once: not gone", {"on": "get", "fault": "status:404"}),
     _call("get-503", "get answers 503: unknown, not gone", {"on": "get", "fault": "status:503", "count": 4}),
@@ -294,14 +302,17 @@ STATES = (
         "expires with half of its records done",
         {"fault": "expire", "done": 0.5},
         ending=Ending(told={"expired > succeeded": 6}, attempts=2, jobs=2),
-        on={"bedrock": Ending(told={"missing > succeeded": 6}, attempts=2, jobs=2)},
+        on={"bedrock": Ending(told={"missing > succeeded": 6}, attempts=2, jobs=2), "gemini": _ALL_LOST},
     ),
     _job(
         "expired-empty",
         "expires with nothing done",
         {"fault": "expire", "done": 0},
         ending=Ending(told={"expired > succeeded": RECORDS}, attempts=2, jobs=2),
-        on={"bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2)},
+        on={
+            "bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2),
+            "gemini": Ending(told=_ALL_MISSING, attempts=2, jobs=2),
+        },
     ),
     _job(
         "cancelled",
@@ -337,16 +348,31 @@ FILES = (
         "completed, and every row is an error for good",
         {"fault": "only_error_file:error_400", "count": "always"},
         ending=Ending(told={"permanent": RECORDS}, code="context_length_exceeded"),
-        on={"bedrock": Ending(told={"permanent": RECORDS}, code="400")},
+        on={
+            "bedrock": Ending(told={"permanent": RECORDS}, code="400"),
+            "gemini": Ending(told={"permanent": RECORDS}, code="INVALID_ARGUMENT"),
+        },
     ),
-    _job("empty-string-ids", "the error file's id is an empty string", {"fault": "empty_string_ids"}, providers=_HTTP),
+    _job(
+        "empty-string-ids",
+        "the error file's id is an empty string",
+        {"fault": "empty_string_ids"},
+        providers=("openai",),
+    ),
+    _job(
+        "empty-string-ids-all",
+        "the only file's id is an empty string",
+        {"fault": "empty_string_ids"},
+        ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"counts_disagree": 1}),
+        providers=("gemini",),
+    ),
     _job(
         "empty-string-ids-only-errors",
         "the output file's id is an empty string",
         {"fault": "empty_string_ids"},
         {"fault": "only_error_file:error_500"},
         ending=Ending(told={"retryable > succeeded": RECORDS}, attempts=2, jobs=2),
-        providers=_HTTP,
+        providers=("openai",),
     ),
     _job(
         "wrong-counts",

@@ -28,8 +28,11 @@ def _always(outcome: str, *, attempts: int = 1, **more: Any) -> Ending:
 
 RECORD = (
     _record(
-        "error_400", "a row's request is refused", _always("permanent", code="context_length_exceeded"), times="always"
-        on={"bedrock": _always("permanent", code="400")},
+        "error_400",
+        "a row's request is refused",
+        _always("permanent", code="context_length_exceeded"),
+        times="always",
+        on={"bedrock": _always("permanent", code="400"), "gemini": _always("permanent", code="INVALID_ARGUMENT")},
     ),
     _record("error_429", "a row meets a rate limit, once", _AGAIN),
     _record("error_500", "a row meets HTTP 500, once", _AGAIN),
@@ -79,6 +82,7 @@ RECORD = (
         )
         for name, provider, changed in (
             ("wrong-model", "openai", {}),
+            ("wrong-model-gemini", "gemini", {}),
             ("wrong-model-claude", "bedrock", {"model": CLAUDE, "endpoint": "InvokeModel"}),
         )
     ),

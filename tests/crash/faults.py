@@ -1,4 +1,4 @@
-"""`uv run poe faults`: what can go wrong at a provider, each fault on each provider that has it, and where it ends.
+"""`uv run poe faults [PROVIDER…]`: what can go wrong at a provider, each fault on each that has it, and where it ends.
 
 Prints a table, and as its last line `{"scenarios", "wrong"}`. The exit code is 1 if an ending is wrong.
 """
@@ -10,16 +10,16 @@ import sys
 
 from infra.local.simulator.server import SimulatorServer
 from tests.crash.fault_list import FAULTS
-from tests.support.fault_run import Fault, Reached, Stage
+from tests.support.fault_run import PROVIDERS, Fault, Reached, Stage, scenarios
 
 _HEAD = ("scenario", "provider", "what goes wrong", "expected", "reached", "jobs", "attempts")
 
 
-def main() -> int:
-    scenarios = [(fault, provider) for fault in FAULTS for provider in fault.providers]
+def main(wanted: list[str]) -> int:
+    runs = scenarios(FAULTS, wanted)
     lines = [
         _HEAD,
-        *((fault.name, provider, fault.wrong, str(fault.ending_on(provider))) for fault, provider in scenarios),
+        *((fault.name, provider, fault.wrong, str(fault.ending_on(provider))) for fault, provider in runs),
     ]
     widths = [max(len(line[column]) for line in lines if column < len(line)) for column in range(4)]
     widths.append(widths[3])
@@ -27,12 +27,12 @@ def main() -> int:
     wrong = 0
     with SimulatorServer("calm", clock_scale=0) as simulator:
         stage = Stage(simulator)
-        for fault, provider in scenarios:
+        for fault, provider in runs:
             reached = stage.run(fault, provider)
             wrong += bool(reached.wrong)
             _show(fault, provider, reached, widths)
-    print(f"\n{len(scenarios)} scenarios, {wrong} with a wrong ending")
-    print(json.dumps({"scenarios": len(scenarios), "wrong": wrong}))
+    print(f"\n{len(runs)} scenarios, {wrong} with a wrong ending")
+    print(json.dumps({"scenarios": len(runs), "wrong": wrong}))
     return 1 if wrong else 0
 
 
@@ -50,4 +50,4 @@ def _row(cells: tuple[str, ...], widths: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or list(PROVIDERS)))

@@ -6,11 +6,9 @@ import pytest
 
 from infra.local.simulator.server import SimulatorServer
 from tests.crash.fault_list import FAULTS
-from tests.support.fault_run import Fault, Stage
+from tests.support.fault_run import Fault, Stage, scenarios
 
-SCENARIOS = [
-    pytest.param(fault, provider, id=f"{fault.name}-{provider}") for fault in FAULTS for provider in fault.providers
-]
+SCENARIOS = [pytest.param(fault, provider, id=f"{fault.name}-{provider}") for fault, provider in scenarios(FAULTS)]
 
 
 @pytest.fixture(scope="module")

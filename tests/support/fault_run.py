@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +85,11 @@ class Reached:
     attempts: int = 0
     wrong: tuple[str, ...] = ()
     """Every way in which this is not the ending that was expected."""
+
+
+def scenarios(faults: Iterable[Fault], providers: Collection[str] = PROVIDERS) -> list[tuple[Fault, str]]:
+    """Each fault on each of these providers that has it."""
+    return [(fault, provider) for fault in faults for provider in fault.providers if provider in providers]
 
 
 def disposition(state: str, told: Mapping[str, int]) -> str:
