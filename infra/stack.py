@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.bundling import NOT_SHIPPED, package, source_package
+from infra.constructs.bedrock import Bedrock
 from infra.constructs.events import Bus, Intake
 from infra.constructs.functions import FunctionCode, Functions
 from infra.constructs.keys import Keys
@@ -67,6 +68,7 @@ class TallybatchStack(Stack):
         storage = Storage(self, "Storage", retention=options.retention, **shared)
         ledger = Ledger(self, "Ledger", deletion_protection=not options.local, **shared)
         secrets = ProviderSecrets(self, "Secrets", **shared)
+        bedrock = Bedrock(self, "Bedrock", storage=storage, key=keys.key)
         bus = Bus(self, "Bus", key=keys.key).bus
         functions = Functions(
             self,
@@ -75,6 +77,7 @@ class TallybatchStack(Stack):
             storage=storage,
             ledger=ledger,
             secrets=secrets,
+            bedrock=bedrock,
             bus=bus,
             sources=options.sources,
             log_retention=options.log_retention,

@@ -147,6 +147,10 @@ TERMINAL_STATES = frozenset(
 )
 
 
+META = "meta-"
+"""Begins the name of a channel that is kept as it came and holds no records."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobError:
     """A reason at job level, e.g. from asynchronous validation. `line` is 1-based, 0 if none."""
@@ -158,7 +162,8 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class ProviderJob:
-    """A provider's job in one shape. `channels` maps a channel name (output, error) to what `download` takes."""
+    """A provider's job in one shape. `channels` maps a channel name (output, error) to what `download` takes; a channel
+    whose name begins with `META` holds no records."""
 
     id: str
     state: ProviderState
@@ -230,8 +235,19 @@ class ProviderApi(Protocol):
     def upload(self, filename: str, body: BinaryIO, *, uri: str) -> str:
         """Returns what create takes as `file_id`. `uri` is where the same bytes are in our bucket."""
 
-    def create(self, *, submission_key: str, file_id: str, endpoint: str, model: str, output_uri: str) -> ProviderJob:
-        """Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
+    def create(
+        self,
+        *,
+        submission_key: str,
+        file_id: str,
+        endpoint: str,
+        model: str,
+        output_uri: str,
+        deadline_s: float = 0,
+    ) -> ProviderJob:
+        """`deadline_s` is how long the spec gives the whole job, for providers that take a timeout.
+
+        Send create exactly once, with the SDK's own retries off. Raises `CreateUnknown` whenever the job may exist
         all the same, `QuotaRefused` or `ProviderRefused` only when the provider said that it does not, and
         `ProviderUnavailable` only when the request provably never left."""
 

@@ -41,6 +41,8 @@ class BuildManifest(StoreSettings):
     function: ClassVar[str] = "BuildManifest"
     event_bus: str
     state_machine_arn: str
+    bedrock_min_records: int = 100
+    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
 
 
 class DiscoverBackfill(StoreSettings):
@@ -57,6 +59,8 @@ class ProviderSettings(StoreSettings):
     """Name or ARN of the secret that holds the OpenAI API key."""
     gemini_secret: str
     """The same, of the Gemini API key."""
+    bedrock_role_arn: str
+    """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
 
 def gemini_base_url(environ: Mapping[str, str] | None = None) -> str:

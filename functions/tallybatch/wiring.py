@@ -17,6 +17,7 @@ from tallybatch.adapters.clock import SystemClock
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.events import EventBridgeEvents
 from tallybatch.adapters.executions import StepFunctionsExecutions
+from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat
 from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat
 from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
 from tallybatch.adapters.s3_objects import S3Objects
@@ -42,6 +43,8 @@ _CONFIG = Config(
 )
 _DYNAMODB_CONFIG = _CONFIG.merge(Config(parameter_validation=False))
 """The bulk writes are ours and well formed; checking them again costs a third of their CPU."""
+_CREATE_CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=50)
+"""Bedrock's create: one request per call. It must have given up before `submitting.CREATE_TIMEOUT_S`."""
 _CLOCK = SystemClock()
 
 
@@ -78,6 +81,12 @@ def _openai(secret: str) -> ProviderApi:
 
 
 @cache
+def _bedrock(bucket: str, role_arn: str) -> ProviderApi:
+    create_client: Any = boto3.client("bedrock", config=_CREATE_CONFIG)
+    return BedrockApi(_client("bedrock"), create_client, objects(bucket), role_arn)
+
+
+@cache
 def _gemini(secret: str) -> ProviderApi:
     secrets = SecretsManagerSecrets(_client("secretsmanager"))
     return GeminiApi(lambda: secrets.get(secret), base_url=s.gemini_base_url())
@@ -91,12 +100,15 @@ def provider_api(settings: s.ProviderSettings, name: str) -> ProviderApi:
 def _provider_makers(settings: s.ProviderSettings) -> dict[str, Callable[[], ProviderApi]]:
     return {
         "openai": lambda: _openai(settings.openai_secret),
+        "bedrock": lambda: _bedrock(settings.bucket, settings.bedrock_role_arn),
         "gemini": lambda: _gemini(settings.gemini_secret),
     }
 
 
 def formats(spec: Spec) -> ProviderFormat:
     """The request and result lines of a spec's provider."""
+    if spec.provider == "bedrock":
+        return BedrockFormat(spec.model_resolved, spec.endpoint, spec.generation, spec.output.schema_)
     if spec.provider == "gemini":
         return GeminiFormat(spec.model_resolved, spec.endpoint, spec.generation, spec.output.schema_)
     return OpenAIFormat(
@@ -112,6 +124,7 @@ def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
         events=_events(settings.event_bus),
         clock=_CLOCK,
         formats=formats,
+        min_records={"bedrock": settings.bedrock_min_records},
     )
 
 

@@ -24,6 +24,7 @@ from infra.constructs.access import (
     allow_list,
     allow_sources,
 )
+from infra.constructs.bedrock import Bedrock
 from infra.constructs.ledger import Ledger
 from infra.constructs.nag import acknowledge
 from infra.constructs.profiles import PROFILES, Profile
@@ -31,7 +32,7 @@ from infra.constructs.queues import dead_letters
 from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.options import Source
-from tallybatch.settings import DiscoverBackfill, ProviderSettings, StoreSettings
+from tallybatch.settings import DiscoverBackfill, ProviderSettings, StoreSettings, SubmitShard
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 OLDEST_EVENT = Duration.hours(6)
@@ -64,6 +65,7 @@ class Functions(Construct):
         storage: Storage,
         ledger: Ledger,
         secrets: ProviderSecrets,
+        bedrock: Bedrock,
         bus: events.IEventBus,
         sources: tuple[Source, ...],
         log_retention: logs.RetentionDays,
@@ -75,6 +77,7 @@ class Functions(Construct):
         self._storage = storage
         self._ledger = ledger
         self._secrets = secrets
+        self._bedrock = bedrock
         self._bus = bus
         self._sources = sources
         self._log_retention = log_retention
@@ -125,7 +128,10 @@ class Functions(Construct):
         )
         acknowledge(
             role,
-            {"IAM5[Resource::*]": "X-Ray's PutTraceSegments and PutTelemetryRecords know no resources."},
+            {
+                "IAM5[Resource::*]": "X-Ray's PutTraceSegments and PutTelemetryRecords know no resources, "
+                "nor does Bedrock's ListModelInvocationJobs."
+            },
         )
         acknowledge(function, {"L1": "Python 3.13 on arm64 is what the dependencies are locked and tested for."})
         self.by_name[name] = function
@@ -138,6 +144,7 @@ class Functions(Construct):
             "event_bus": self._bus.event_bus_name,
             "openai_secret": self._secrets.openai.secret_arn,
             "gemini_secret": self._secrets.gemini.secret_arn,
+            "bedrock_role_arn": self._bedrock.role.role_arn,
             **values,
         }
         settings = model.model_validate({name: known[name] for name in model.model_fields if name in known})
@@ -171,6 +178,9 @@ class Functions(Construct):
             services.append("secretsmanager")
             keys = [self._secrets.openai.secret_arn, self._secrets.gemini.secret_arn]
             allow(role, ["secretsmanager:GetSecretValue"], keys)
+            self._bedrock.allow_watch(role)
+            if model is SubmitShard:
+                self._bedrock.allow_submit(role)
         if profile.asynchronous:
             services.append("sqs")
         allow_key(role, self._key, services)

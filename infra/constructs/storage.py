@@ -5,9 +5,10 @@ A lifecycle filter matches the beginning of a key, and classes of objects differ
 stack's default of that class, or `retention=Nd` (`domain/retention.py`) for what the spec asks. Each value is a rule.
 
 Where two rules match, S3 lets the earlier expiry win (User Guide, "Examples of S3 Lifecycle configurations"). Rules by
-prefix are therefore of two kinds only. `inbox/` and `quarantine/` hold what is dropped or kept without tags: a tag can
-shorten that, to lengthen it is up to the stack. Elsewhere a ceiling of the longest allowed retention sees to it that
-nothing untagged lives for ever. `specs/` and `golden/` are declarations, not data of a run: they stay.
+prefix are therefore of two kinds only. `inbox/`, `quarantine/` and `provider/` (where Bedrock writes) hold what comes
+without tags: a tag can shorten that, to lengthen it is up to the stack. Elsewhere a ceiling of the longest allowed
+retention sees to it that nothing untagged lives for ever. `specs/` and `golden/` are declarations, not data of a run:
+they stay.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def lifecycle_rules(retention: Retention) -> list[s3.LifecycleRule]:
     classes = retention.model_dump(exclude={"noncurrent"})
     longest = max(*OVERRIDE_DAYS, *classes.values())
     by_tag = {**classes, **{f"{days}d": days for days in OVERRIDE_DAYS}}
-    by_prefix = {"inbox/": retention.inbox, "quarantine/": retention.raw, **dict.fromkeys(_CEILINGS, longest)}
+    by_prefix = {
+        "inbox/": retention.inbox,
+        "quarantine/": retention.raw,
+        "provider/": retention.raw,
+        **dict.fromkeys(_CEILINGS, longest),
+    }
     return [
         *(
             s3.LifecycleRule(id=f"{TAG}={value}", tag_filters={TAG: value}, expiration=Duration.days(days))

@@ -24,9 +24,11 @@ LOCAL_SETTINGS: Mapping[str, object] = {
     "create_within_s": 20,
     "unknown_wait_s": 10,
     "max_wait_s": 60,
+    "bedrock_min_records": 1,
 }
-"""Fields of `tallybatch.settings` that are shorter on one machine. The first two are real seconds; the others are
-waits of the state machine, which the emulator shortens once more by its wait scale."""
+"""Fields of `tallybatch.settings` that differ on one machine. The first two are real seconds; the other times are waits
+of the state machine, which the emulator shortens once more by its wait scale. Simulated Bedrock takes jobs of one
+record, unlike the service, so that a few records can be tried again."""
 
 OPENAI_SECRET = PREFIX + "OPENAI_SECRET"
 """A function that is told this secret is one that calls providers."""
@@ -45,14 +47,18 @@ class FunctionEnvironment:
     add_where: str = OPENAI_SECRET
 
 
-def local_environment(openai_url: str, gemini_url: str, host: Mapping[str, str] | None = None) -> FunctionEnvironment:
+def local_environment(
+    openai_url: str, gemini_url: str, host: Mapping[str, str] | None = None, *, bedrock_url: str = ""
+) -> FunctionEnvironment:
     """Short windows for every function, and the providers' URLs for those that call them. Only for a server elsewhere
     do they also get the proxy and certificate variables of `host` (default: our own environment)."""
     known = {name for model in FUNCTIONS for name in model.model_fields}
     if stale := set(LOCAL_SETTINGS) - known:
         raise Permanent(f"no function has the settings {sorted(stale)}", where="infra/local/assembly.py")
     add = {"OPENAI_BASE_URL": openai_url, "GOOGLE_GEMINI_BASE_URL": gemini_url}
-    if not (is_loopback(openai_url) and is_loopback(gemini_url)):
+    if bedrock_url:
+        add["AWS_ENDPOINT_URL_BEDROCK"] = bedrock_url
+    if not all(is_loopback(url) for url in add.values()):
         source = os.environ if host is None else host
         add |= {name: source[name] for name in _EGRESS if source.get(name)}
         add["NO_PROXY"] = ",".join(part for part in ("127.0.0.1,localhost", source.get("NO_PROXY", "")) if part)

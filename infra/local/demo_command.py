@@ -36,13 +36,20 @@ from tallybatch.steps.verify_job import Verification
 
 FOLDER = Path(__file__).parent / "demo"
 FILMS = FOLDER / "movies.jsonl"
-SPEC = FOLDER / "film-genre.yaml"
+SPECS = {
+    "openai": FOLDER / "film-genre.yaml",
+    "bedrock": FOLDER / "film-genre-bedrock.yaml",
+    "gemini": FOLDER / "film-genre-gemini.yaml",
+}
 
 
 def demo(
     records: Annotated[
         int, typer.Option("--records", min=1, metavar="N", help="How many of the 3,201 films to send.")
     ] = 3201,
+    provider: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Whose batch API runs the job: {', '.join(SPECS)}.")
+    ] = "openai",
     scenario: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="The simulator's answers and faults: a built-in name or a file.")
     ] = "demo",
@@ -56,13 +63,15 @@ def demo(
 
     Example: `tallybatch demo --records 3201`
     """
+    if provider not in SPECS:
+        raise typer.BadParameter(f"{provider!r} is none of {', '.join(SPECS)}", param_hint="--provider")
     status = stack.up(state_dir, scenario=scenario, report=output.note)
     assert status.endpoint_url and status.stack and status.simulator_url  # noqa: S101 - `up` says that they are there
     simulator = SimulatorControl(status.simulator_url)
     simulator.set_scenario(scenario)
     before = simulator.journal()
     connection = connect_to(Place(status.stack, status.endpoint_url, status.region))
-    ended = _run(connection, records)
+    ended = _run(connection, records, SPECS[provider])
     verification = _verified(connection, ended)
     told = Told.of(before, simulator.journal(), ended)
     human = Group(job_page(ended), _story(told, verification, ended))
@@ -81,10 +90,10 @@ def films(count: int, to: Path) -> Path:
     return to
 
 
-def _run(connection: Connection, records: int) -> Snapshot:
+def _run(connection: Connection, records: int, spec_file: Path) -> Snapshot:
     now = datetime.now(UTC)
     tenant = f"demo-{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}"
-    spec = load_spec(SPEC)
+    spec = load_spec(spec_file)
     with tempfile.TemporaryDirectory(prefix="tallybatch-demo-") as folder:
         file = films(records, Path(folder) / "movies.jsonl")
         push_spec(connection.objects, tenant, spec)

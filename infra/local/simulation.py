@@ -32,6 +32,11 @@ def gemini_url(port: int) -> str:
     return f"{url(port)}/gemini"
 
 
+def bedrock_url(port: int) -> str:
+    """What AWS_ENDPOINT_URL_BEDROCK is set to: of all AWS services, only Bedrock's calls go there."""
+    return f"{url(port)}/bedrock"
+
+
 def scenario_identity(scenario: str) -> tuple[str, str]:
     """What to pass on (a file's absolute path, or the name), and what changes when the scenario does."""
     file = Path(scenario)
@@ -45,12 +50,17 @@ def healthy(port: int) -> bool:
     return answers(f"{url(port)}/_sim/health")
 
 
-def start(port: int, scenario: str, journal_dir: Path, log: Path, *, timeout_s: float = 30) -> Running:
-    """Start and wait until it answers. `scenario` is a built-in name or a file. Raises `BadInput` for a
+def start(
+    port: int, scenario: str, journal_dir: Path, log: Path, *, s3_endpoint: str = "", timeout_s: float = 30
+) -> Running:
+    """Start and wait until it answers. `scenario` is a built-in name or a file, `s3_endpoint`
+    where simulated Bedrock finds its files. Raises `BadInput` for a
     scenario that the simulator refuses, `Permanent` with the end of its log for any other failure."""
     journal_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", MODULE, "--port", str(port)]
     command += ["--scenario", scenario, "--journal-dir", str(journal_dir)]
+    if s3_endpoint:
+        command += ["--s3-endpoint", s3_endpoint]
     config = emulator.Emulator(port, journal_dir, log)
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONUNBUFFERED")
     env = {name: value for name, value in emulator.environment(config).items() if name in kept}

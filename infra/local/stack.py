@@ -21,7 +21,7 @@ from tallybatch.domain.errors import BadInput, Permanent
 
 STACK = "Tallybatch"
 STATE_DIR = emulator.ROOT / ".tallybatch"
-SIMULATED = ("openai", "gemini")
+SIMULATED = ("openai", "bedrock", "gemini")
 """Providers whose traffic the simulator takes unless a URL sends it elsewhere."""
 
 DUMMY_KEY = "local-simulator-key"
@@ -160,6 +160,7 @@ def _ensure_simulator(
     running = state.simulator
     port = state.simulator_port
     scenario, identity = simulation.scenario_identity(scenario)
+    identity = f"{identity} {_endpoint(state)}"
     if wanted and running and running.alive and state.scenario == identity and port and simulation.healthy(port):
         return
     _end(where, state, ["simulator"])
@@ -168,7 +169,9 @@ def _ensure_simulator(
     port = free_port(port)
     report(f"starting the provider simulator (scenario {scenario})")
     started.append("simulator")
-    state.simulator = simulation.start(port, scenario, where.journal, where.logs / "simulator.log")
+    state.simulator = simulation.start(
+        port, scenario, where.journal, where.logs / "simulator.log", s3_endpoint=_endpoint(state)
+    )
     state.simulator_port, state.scenario = port, identity
     where.save(state)
 
@@ -178,7 +181,8 @@ def _deploy(
 ) -> None:
     openai, openai_key = openai_target(urls, state.simulator_port or 0, os.environ)
     gemini, gemini_key = gemini_target(urls, state.simulator_port or 0, os.environ)
-    read = assembly.read(directory, stack, assembly.local_environment(openai, gemini))
+    bedrock = urls.get("bedrock") or simulation.bedrock_url(state.simulator_port or 0)
+    read = assembly.read(directory, stack, assembly.local_environment(openai, gemini, bedrock_url=bedrock))
     secrets = {"OpenAISecret": openai_key, "GeminiSecret": gemini_key}
     try:
         deployed = deploy.deploy(_endpoint(state), read, secrets=secrets, report=report)

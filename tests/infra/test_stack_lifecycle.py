@@ -47,6 +47,7 @@ def _days(rules: list[dict[str, Any]], key: str, tag: str = "") -> int | None:
         ("results/acme/films/1/part.jsonl", "results", 365),
         ("results/acme/films/1/part.jsonl", "730d", 730),
         ("quarantine/acme/report.json", "", 90),
+        ("provider/acme/0123/5ub/abcdefghij12/request.jsonl.out", "", 90),
     ],
 )
 def test_an_object_expires_by_its_class_or_its_own_tag(

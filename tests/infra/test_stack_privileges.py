@@ -15,8 +15,8 @@ READS = {
     "DiscoverBackfill": {"inbox/", "landing/films/"},
     "PlanAttempt": {"jobs/"},
     "SubmitShard": {"jobs/"},
-    "PollShard": set(),
-    "CollectShard": {"jobs/"},
+    "PollShard": {"provider/"},
+    "CollectShard": {"jobs/", "provider/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
     "ReconcileJob": {"jobs/"},
     "PublishShard": {"jobs/", "results/"},
@@ -42,7 +42,13 @@ CLAIMS_RECORDS = {"SubmitShard", "ReconcileShard"}
 READS_SECRET = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
+WATCHES_BEDROCK = {
+    "bedrock:GetModelInvocationJob",
+    "bedrock:ListModelInvocationJobs",
+    "bedrock:StopModelInvocationJob",
+}
 WITHOUT_RESOURCE = {
+    "bedrock:ListModelInvocationJobs": "a list over the account",
     "xray:PutTraceSegments": "X-Ray knows no resources",
     "xray:PutTelemetryRecords": "X-Ray knows no resources",
     "xray:GetSamplingRules": "X-Ray knows no resources",
@@ -115,7 +121,7 @@ def test_a_wildcard_in_a_resource_ends_it_below_a_named_prefix(template: Mapping
     for role, _, resources, _ in _statements(template):
         for resource in resources:
             if resource != "*" and "*" in resource:
-                assert re.fullmatch(r".+(/|:)\*", resource), f"{role}: {resource}"
+                assert re.fullmatch(r".+(/|:)\*|.+/jobs/\*/request\.jsonl", resource), f"{role}: {resource}"
                 assert not re.fullmatch(r"(<[^>]+>|arn:aws:s3:::[^/]+)/\*", resource), f"{role}: a whole bucket"
 
 
@@ -173,6 +179,47 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
         "lambda:InvokeFunction",
         "secretsmanager:PutSecretValue",
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_who_calls_bedrock_may(template: Mapping[str, Any], name: str) -> None:
+    asked = {action for action in _actions(template, name) if action.startswith(("bedrock:", "iam:"))}
+    makes = {"bedrock:CreateModelInvocationJob", "bedrock:InvokeModel", "iam:PassRole"}
+    watches = WATCHES_BEDROCK if name in READS_SECRET else set()
+    assert asked == watches | (makes if name == "SubmitShard" else set())
+
+
+def test_the_service_role_is_handed_to_bedrock_alone(template: Mapping[str, Any]) -> None:
+    ((_, resources, statement),) = [each for each in _of(template, "SubmitShard") if "iam:PassRole" in each[0]]
+    assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "bedrock.amazonaws.com"}}
+    (role,) = [name for name in template["Resources"] if re.fullmatch(r"BedrockRole[0-9A-F]{8}", name)]
+    assert resources == [f"<{role}>"]
+
+
+def test_a_batch_job_reads_request_files_and_writes_results_and_nothing_else(template: Mapping[str, Any]) -> None:
+    own = [rest for role, *rest in _statements(template) if role.startswith("BedrockRole")]
+    bucket = _flat(template["Outputs"]["Bucket"]["Value"])
+    reached = {
+        (action, resource.removeprefix(bucket))
+        for actions, resources, _ in own
+        for action in actions
+        for resource in resources
+        if action.startswith("s3:")
+    }
+    assert reached == {
+        ("s3:GetObject", "/jobs/*/request.jsonl"),
+        ("s3:GetObject", "/provider/*"),
+        ("s3:PutObject", "/provider/*"),
+        ("s3:AbortMultipartUpload", "/provider/*"),
+        ("s3:ListBucket", ""),
+    }
+    (trust,) = [
+        resource["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]
+        for name, resource in template["Resources"].items()
+        if re.fullmatch(r"BedrockRole[0-9A-F]{8}", name)
+    ]
+    assert trust["Principal"] == {"Service": "bedrock.amazonaws.com"}
+    assert set(trust["Condition"]) == {"StringEquals", "ArnLike"}
 
 
 def test_the_key_is_used_only_through_services(template: Mapping[str, Any]) -> None:

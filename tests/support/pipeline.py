@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
+from tallybatch.adapters.providers.bedrock import BedrockApi
 from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
@@ -46,6 +47,7 @@ from tallybatch.steps import (
     sweep,
     verify_job,
 )
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
 from tests.support.memory_objects import MemoryObjects
@@ -75,25 +77,37 @@ class Pipeline:
 
     simulator: SimulatorServer
     provider: ProviderApi = field(default=None)  # type: ignore[assignment]
+    provider_name: str = "openai"
+    min_records: Mapping[str, int] = field(default_factory=dict)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     events: MemoryEvents = field(default_factory=MemoryEvents)
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
-    provider_name: str = "openai"
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
     def __post_init__(self) -> None:
+        self.simulator.core.store = MemoryStore(self.objects)
         if self.provider is None:
-            self.provider = {"openai": self.openai, "gemini": self.gemini}[self.provider_name]()
+            makers: dict[str, Callable[[], ProviderApi]] = {
+                "openai": self.openai,
+                "bedrock": self.bedrock,
+                "gemini": self.gemini,
+            }
+            self.provider = makers[self.provider_name]()
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
         """The real adapter, over HTTP to the simulator; its own pauses pass in virtual time."""
         defaults: dict[str, Any] = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self.wait}
         return OpenAIApi(lambda: key, base_url=self.simulator.openai_base_url, **{**defaults, **options})
+
+    def bedrock(self, *, role_arn: str = ROLE_ARN) -> BedrockApi:
+        """As `openai`; results are found in the memory bucket, where the simulator puts them."""
+        clients = [bedrock_client(self.simulator.bedrock_endpoint_url) for _ in range(2)]
+        return BedrockApi(clients[0], clients[1], self.objects, role_arn, sleep=self.wait)
 
     def gemini(self, *, key: str = API_KEY, **options: Any) -> GeminiApi:
         """The same for Gemini."""
@@ -129,7 +143,13 @@ class Pipeline:
 
     def build(self, event: S3Event) -> dict[str, Any]:
         ports = build_manifest.Ports(
-            self.objects, self.ledger, self.executions, self.events, self.clock, wiring.formats
+            self.objects,
+            self.ledger,
+            self.executions,
+            self.events,
+            self.clock,
+            wiring.formats,
+            self.min_records,
         )
         return build_manifest.run(event, ports)
 

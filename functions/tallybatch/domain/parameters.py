@@ -94,8 +94,13 @@ ENDPOINT_LACKS: Mapping[str, frozenset[str]] = {
     "/v1/embeddings": KNOWN - {"dimensions", "encoding_format", "user"},
     "generateContent": frozenset({"verbosity", "user"}) | _VECTORS,
     "embedContent": KNOWN - {"dimensions"},
+    "Converse": KNOWN - {"max_output_tokens", "temperature", "top_p", "stop", "tools"},
+    "InvokeModel": KNOWN - {"max_output_tokens", "temperature", "top_p", "stop", "tools"},
+    "InvokeModel embeddings": KNOWN - {"dimensions"},
 }
-"""Known parameters that an endpoint refuses, each time and for each record. Source: request types of the SDKs."""
+"""Known parameters that an endpoint refuses, each time and for each record. Sources: request types of the OpenAI and
+Google SDKs; Bedrock's InferenceConfiguration (botocore, bedrock-runtime) and the families' request bodies. `tools` has
+a rule of its own."""
 
 OWNED: Mapping[str, str] = {
     "model": "it is the spec's `model`",

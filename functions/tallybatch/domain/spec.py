@@ -14,35 +14,48 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict,
 from pydantic_core import CoreSchema, core_schema
 
 from tallybatch.domain import identity as ids
+from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
-OPENAI_MAX_RECORDS = 50_000
-"""Requests in one batch. Source: OpenAI batch guide and SDK docstrings."""
-OPENAI_MAX_BYTES = 200_000_000
-"""Bytes of one batch input file. Source: as above; that MB means 10^6 was observed in bespokelabsai/curator#113."""
+MAX_RECORDS = 50_000
+"""Requests in one provider job, the same for OpenAI (batch guide) and Bedrock (Service Quotas, records per job)."""
+MAX_BYTES: Mapping[str, int] = {"openai": 200_000_000, "bedrock": 1_000_000_000, "gemini": 2_000_000_000}
+"""Bytes of one request file by provider. Sources: OpenAI batch guide (that MB means 10^6 was observed in
+bespokelabsai/curator#113); Bedrock, Service Quotas, "Batch inference input file size"; Gemini's Batch guide, "2 GB"."""
+MIN_RECORDS: Mapping[str, int] = {"bedrock": 100}
+"""Records that a provider job must have, where there is a minimum. Source: Bedrock, Service Quotas, "Minimum number of
+records per batch inference job", the usual default; it differs by model and region."""
 
-MAX_BYTES: Mapping[str, int] = {"openai": OPENAI_MAX_BYTES, "gemini": 2_000_000_000}
-"""Bytes of one input file, by provider. Gemini's: the vendor's Batch guide, "2 GB"."""
 ENDPOINTS: Mapping[str, tuple[str, ...]] = {
     "openai": ("/v1/responses", "/v1/chat/completions", "/v1/embeddings"),
+    "bedrock": ("Converse", "InvokeModel"),
     "gemini": ("generateContent", "embedContent"),
 }
-"""By provider; the first is the default."""
+"""By provider; the first is the default. Bedrock's are its `modelInvocationType`s."""
 EMBEDDING_ENDPOINTS = frozenset({"/v1/embeddings", "embedContent"})
+"""Those that have no other use; Bedrock's InvokeModel has, see `Spec.is_embedding`."""
 
 NATIVE_LABEL = "native"
-NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "gemini": "key"}
+NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "bedrock": "recordId", "gemini": "key"}
 """The field of a native line that is its own id, by format."""
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Provider = Literal["openai", "bedrock", "gemini"]
-Endpoint = Literal["/v1/responses", "/v1/chat/completions", "/v1/embeddings", "generateContent", "embedContent"]
+Endpoint = Literal[
+    "/v1/responses",
+    "/v1/chat/completions",
+    "/v1/embeddings",
+    "Converse",
+    "InvokeModel",
+    "generateContent",
+    "embedContent",
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -79,7 +92,7 @@ class Input(Section):
     key: FieldName = Field(
         default="id",
         description="Field (or JSON pointer such as /meta/id) of the business key. Default: id; in a native file its "
-        "own id (openai: custom_id), and nothing else.",
+        "own id (openai: custom_id, bedrock: recordId, gemini: key), and nothing else.",
     )
     source_version: FieldName | None = Field(
         default=None,
@@ -174,18 +187,18 @@ class Target(Section):
 
 
 class Canary(Section):
-    records: Annotated[int, Field(ge=1, le=OPENAI_MAX_RECORDS)] = Field(description="Size of the first sample.")
+    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(description="Size of the first sample.")
     min_acceptance: Share = Field(default=0.9, description="Share of it that must be accepted, 0 to 1. Default: 0.9.")
     approval: Literal["auto", "manual"] = Field(default="auto", description="Who lets the rest go. Default: auto.")
 
 
 class Shards(Section):
-    max_records: Annotated[int, Field(ge=1, le=OPENAI_MAX_RECORDS)] = Field(
+    max_records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(
         default=10_000, description="Records of one shard at most. Default: 10000; the provider takes 50000."
     )
     max_bytes: Annotated[int, SizeBetween("1KB", "2GB")] = Field(
         default=100_000_000,
-        description="Bytes of one request file at most. Default: 100MB; OpenAI takes 200MB, Gemini 2GB.",
+        description="Bytes of one request file at most. Default: 100MB; OpenAI takes 200MB, Bedrock 1GB, Gemini 2GB.",
     )
     max_parallel: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=4, description="Shards in flight at once. Default: 4."
@@ -245,8 +258,9 @@ class Spec(Section):
     model: ModelName = Field(description="An exact model version, or a key of `aliases`.")
     endpoint: Endpoint = Field(
         default="/v1/responses",
-        description="What each request calls; openai: /v1/responses, /v1/chat/completions, /v1/embeddings; gemini: "
-        "generateContent, embedContent. Default: the provider's first.",
+        description="What each request calls; openai: /v1/responses, /v1/chat/completions, /v1/embeddings; bedrock: "
+        "Converse, InvokeModel; gemini: generateContent, embedContent. Default: the provider's first; for Bedrock's "
+        "embedding models InvokeModel.",
         json_schema_extra=_drop_default,
     )
     aliases: dict[ModelName, ModelName] = Field(
@@ -275,12 +289,19 @@ class Spec(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_endpoint(cls, data: Any) -> Any:
-        endpoints = ENDPOINTS.get(str(data.get("provider"))) if isinstance(data, dict) else None
-        return {**data, "endpoint": endpoints[0]} if endpoints and "endpoint" not in data else data
+        """Each provider has its own."""
+        if not isinstance(data, dict) or "endpoint" in data or data.get("provider") not in ENDPOINTS:
+            return data
+        provider, model, aliases = data["provider"], data.get("model"), data.get("aliases")
+        resolved = aliases.get(model, model) if isinstance(aliases, dict) and isinstance(model, str) else model
+        embeds = provider == "bedrock" and isinstance(resolved, str) and is_embedding_model(resolved)
+        return {**data, "endpoint": "InvokeModel" if embeds else ENDPOINTS[provider][0]}
 
     @property
     def is_embedding(self) -> bool:
         """Whether an answer is a vector."""
+        if self.provider == "bedrock":
+            return is_embedding_model(self.model_resolved)
         return self.endpoint in EMBEDDING_ENDPOINTS
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import jsonschema_rs
 
 from tallybatch.domain import templates
+from tallybatch.domain.bedrock_models import Family, family_of
 from tallybatch.domain.parameters import ENDPOINT_LACKS, KNOWN, OWNED
 from tallybatch.domain.spec import ENDPOINTS, MAX_BYTES, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_support import NOT_SUPPORTED, unsupported
@@ -136,13 +137,33 @@ def _fields(spec: Spec) -> Iterator[Finding]:
         yield Finding(_USER, reason, "fields", templates.line_of(spec.prompt.user, name))
 
 
+def _bedrock(spec: Spec) -> Iterator[Finding]:
+    """What Bedrock would refuse on each record, hours later: its validation does not look into `modelInput`."""
+    if spec.provider != "bedrock" or spec.endpoint not in ENDPOINTS["bedrock"]:
+        return
+    family = family_of(spec.model_resolved)
+    if spec.is_embedding and spec.endpoint == "Converse":
+        yield Finding(("endpoint",), "an embedding model has no conversation; write InvokeModel", "endpoint")
+    elif spec.is_native:
+        return
+    elif family is Family.OTHER and spec.endpoint == "InvokeModel":
+        reason = f"the request body of '{spec.model_resolved}' is not known; write Converse, or drop a native file"
+        yield Finding(("endpoint",), reason, "endpoint")
+    elif family is Family.ANTHROPIC and spec.endpoint == "InvokeModel" and "max_output_tokens" not in spec.generation:
+        yield Finding(("generation",), "Claude's own body needs max_output_tokens", "parameter")
+    temperature = spec.generation.get("temperature")
+    if isinstance(temperature, int | float) and temperature > 1:
+        yield Finding(("generation", "temperature"), "must be at most 1 on Bedrock", "range")
+
+
 def _parameters(spec: Spec) -> Iterator[Finding]:
+    dialect = "InvokeModel embeddings" if spec.provider == "bedrock" and spec.is_embedding else spec.endpoint
     for name in spec.generation:
         path = ("generation", name)
         near = difflib.get_close_matches(name.lower(), KNOWN, n=1, cutoff=0.8)
         if name in OWNED:
             yield Finding(path, f"does not belong here: {OWNED[name]}", "parameter")
-        elif name in ENDPOINT_LACKS[spec.endpoint]:
+        elif name in ENDPOINT_LACKS[dialect]:
             yield Finding(path, f"the endpoint {spec.endpoint} has no such parameter", "parameter")
         elif name not in KNOWN and near:
             yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
@@ -225,8 +246,9 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
     Check((("provider",), ("endpoint",), ("shards",), ("model",), ("aliases",)), _provider_limits),
-    Check((("endpoint",),), _parameters),
-    Check((("endpoint",),), _embeddings),
+    Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
+    Check((("endpoint",), ("model",), ("aliases",)), _parameters),
+    Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
 )

@@ -30,8 +30,6 @@ class Unsupported:
 
 
 UNSUPPORTED: tuple[Unsupported, ...] = (
-    Unsupported(("provider",), only=("openai", "gemini")),
-    Unsupported(("input", "format"), only=("records", "openai", "gemini")),
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
     Unsupported(("quality", "rules")),

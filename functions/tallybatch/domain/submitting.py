@@ -84,6 +84,7 @@ def next_generation(row: Submission, now: float) -> Submission:
         provider_state="",
         earlier_jobs=earlier,
         file_id="",
+        refusal="",
         absences=(*row.absences, *proof),
         updated_at=now,
     )
@@ -109,6 +110,7 @@ def bind(
         row,
         state=_S.SUBMITTED,
         provider_job_id=provider_job_id,
+        refusal="",
         submitted_at=now,
         updated_at=now,
         ghosts=row.ghosts + ghosts,

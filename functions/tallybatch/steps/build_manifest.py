@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
-from tallybatch.domain.spec import NATIVE_KEYS, Spec
+from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
@@ -44,6 +45,8 @@ class Ports:
     events: Events
     clock: Clock
     formats: Formats
+    min_records: Mapping[str, int] = field(default_factory=lambda: MIN_RECORDS)
+    """Records that a provider job must have, by provider: a quota of the account, so the stack may set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,9 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
 def _accept(
     drop: _Drop, prepared: Preparation, source: SourceStream, bad: Preparation | None, ports: Ports
 ) -> dict[str, Any]:
+    least = ports.min_records.get(drop.spec.provider, 1)
+    if prepared.records < least:
+        raise _too_few(drop, prepared.records, least)
     snapshot = SourceSnapshot(
         bucket=ports.objects.bucket,
         key=drop.info.key,
@@ -244,6 +250,17 @@ def _accept(
         payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
         ports.executions.start(job.execution_name, payload.model_dump())
     return {"job_key": job.job_key, "state": job.state.value}
+
+
+def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
+    provider = drop.spec.provider
+    reason = f"{provider} takes jobs of at least {least} records; this file has {records}"
+    return BadInput(
+        "the file has too few records",
+        [Problem(reason, code="below_minimum")],
+        where=drop.place.key,
+        do="drop a larger file, or use a provider without a minimum; nothing was spent",
+    )
 
 
 def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:

@@ -14,7 +14,7 @@ from tallybatch.domain.identity import sha256_hex, submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
-from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
+from tallybatch.ports import META, TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submit_shard import place_of
 from tallybatch.steps.transitions import change_submission
@@ -23,6 +23,9 @@ PROVIDER_JOB = "provider_job.json"
 GHOST = "ghost-"
 """Begins the names of the channels of duplicate provider jobs."""
 _GHOST_DIGITS = 16
+GONE_GRACE_S = 60
+"""So soon after its end no results are believed to be gone: a file may be named before it can be read, and to take it
+for gone pays for all its records again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,18 @@ class _Harvest:
         row = self._row
         for channel, source in job.channels.items():
             name = prefix + channel
-            key = self._context.keys.raw(row.attempt, row.submission_key, f"{name}.jsonl")
+            suffix = ".json" if channel.startswith(META) else ".jsonl"
+            key = self._context.keys.raw(row.attempt, row.submission_key, name + suffix)
             try:
                 self.sizes[name] = _fetch(source, key, self._context, self._ports)
-            except ResultsGone:
+            except ResultsGone as gone:
+                if self._ports.clock.now() < row.terminal_at + GONE_GRACE_S:
+                    raise ProviderUnavailable(
+                        "the results cannot be read yet",
+                        where=f"provider job {job.id}",
+                        why=str(gone),
+                        do="read them again",
+                    ) from None
                 self.gone += 1
             else:
                 self.channels[name] = key

@@ -20,7 +20,7 @@ from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import Disposition, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
-from tallybatch.ports import Clock, Formats, Ledger, Objects
+from tallybatch.ports import META, Clock, Formats, Ledger, Objects
 from tallybatch.steps.collect_shard import GHOST, ghost_prefix
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
@@ -100,7 +100,7 @@ def _tally(
     tally = ShardTally(record.record_id for record in records)
     provider_format = ports.formats(context.spec)
     strays: list[bytes] = []
-    for channel in sorted(name for name in row.channels if not name.startswith(GHOST)):
+    for channel in sorted(name for name in row.channels if not name.startswith((GHOST, META))):
         strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
     disagree = _counts_disagree(row, tally)
     for ghost in row.ghosts:

@@ -46,7 +46,7 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
     now = ports.clock.now()
     step = submitting.next_step(row, now)
     if step is Next.RESOLVE and row is not None:
-        row = _resolve(item, row, ports)
+        row = _resolve(item, row, ports, rules)
         step = submitting.next_step(row, ports.clock.now())
         if step is Next.RESOLVE and submitting.absence_is_proven(row, ports.clock.now(), rules):
             step = Next.CLAIM
@@ -73,7 +73,7 @@ def _reply(row: Submission, now: float, unknown_wait_s: float) -> SubmitReply:
     return SubmitReply(status="unknown", wait_s=max(1, round(unknown_wait_s)))
 
 
-def _resolve(item: ShardItem, row: Submission, ports: Ports) -> Submission:
+def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
     with the same token instead, which can make no second job."""
     found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
@@ -81,8 +81,8 @@ def _resolve(item: ShardItem, row: Submission, ports: Ports) -> Submission:
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
         return _bind(row, (oldest.id, *(job.id for job in found.jobs if job.id != oldest.id)), ports)
-    if ports.provider.create_is_idempotent and now < row.claimed_at + _TOKEN_LIFE_S:
-        return _create(row, load_job(ports.objects, item.tenant, item.job_key), ports)
+    if ports.provider.create_is_idempotent and not row.refusal and now < row.claimed_at + _TOKEN_LIFE_S:
+        return _create_again(row, load_job(ports.objects, item.tenant, item.job_key), ports, rules)
     evidence = Evidence(now, found.jobs_seen, found.pages, found.complete)
     return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
 
@@ -153,7 +153,7 @@ def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submi
 
 def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
     """Send create, once. Nothing between the claim and this line may be repeated."""
-    if ports.clock.now() > mine.create_by and not ports.provider.create_is_idempotent:
+    if ports.clock.now() > mine.create_by:
         return mine
     try:
         job = _send(mine, context, ports)
@@ -165,6 +165,23 @@ def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         reason = str(refused)
         return _change_mine(mine, ports, lambda current: _refused(current, reason, ports.clock.now()))
+    return _bind(mine, (job.id,), ports)
+
+
+def _create_again(row: Submission, context: JobContext, ports: Ports, rules: SubmitRules) -> Submission:
+    """Send create with the token that was sent before. Being refused now says nothing about the call that was lost:
+    the row stays unknown. The last moment of a create moves on, so that absence is proven only after it."""
+    until = ports.clock.now() + rules.create_within_s
+    mine = _change_mine(row, ports, lambda current: replace(current, create_by=until, evidence=()))
+    if mine.generation != row.generation or mine.provider_job_id:
+        return mine
+    try:
+        job = _send(mine, context, ports)
+    except (CreateUnknown, QuotaRefused):
+        return mine
+    except Permanent as refused:
+        reason = str(refused)[:500]
+        return _change_mine(mine, ports, lambda current: replace(current, refusal=reason))
     return _bind(mine, (job.id,), ports)
 
 
@@ -196,6 +213,7 @@ def _send(row: Submission, context: JobContext, ports: Ports) -> ProviderJob:
         endpoint=context.manifest.endpoint,
         model=context.manifest.model_resolved,
         output_uri=ports.objects.uri(context.keys.provider_output(row.submission_key)),
+        deadline_s=context.spec.limits.deadline.total_seconds(),
     )
 
 

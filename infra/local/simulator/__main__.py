@@ -11,6 +11,7 @@ from pathlib import Path
 from infra.local.simulator.core import Core
 from infra.local.simulator.scenario import load_scenario, scenario_names
 from infra.local.simulator.server import listening_socket, uvicorn_server
+from infra.local.simulator.store import S3Store
 from tallybatch.domain.errors import BadInput
 
 
@@ -22,11 +23,13 @@ def main() -> int:
     parser.add_argument("--scenario", default="demo", help=f"a YAML file, or one of {', '.join(scenario_names())}")
     parser.add_argument("--journal-dir", type=Path, help="append what happens to <provider>.jsonl in this directory")
     parser.add_argument("--clock-scale", type=float, default=1.0, help="virtual seconds per real second")
+    parser.add_argument("--s3-endpoint", default="", help="where Bedrock's input and output are, on this machine")
     arguments = parser.parse_args()
     if arguments.clock_scale < 0:
         parser.error("--clock-scale must be 0 or more")
     try:
         scenario = load_scenario(arguments.scenario)
+        store = S3Store(arguments.s3_endpoint) if arguments.s3_endpoint else None
     except BadInput as error:
         sys.stderr.write(f"{error}\n")
         return 3
@@ -35,9 +38,10 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"cannot listen on {arguments.host}:{arguments.port}: {error}\n")
         return 1
-    core = Core(scenario, clock_scale=arguments.clock_scale, journal_dir=arguments.journal_dir)
+    core = Core(scenario, clock_scale=arguments.clock_scale, journal_dir=arguments.journal_dir, store=store)
     url = f"http://{arguments.host}:{listener.getsockname()[1]}"
-    sys.stderr.write(f"simulator ({scenario.name}) on {url}; base URLs: OpenAI {url}/openai/v1, Gemini {url}/gemini\n")
+    bases = f"OpenAI {url}/openai/v1, Bedrock {url}/bedrock, Gemini {url}/gemini"
+    sys.stderr.write(f"simulator ({scenario.name}) on {url}; base URLs: {bases}\n")
     sys.stderr.flush()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(uvicorn_server(core).serve(sockets=[listener]))

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from infra.local.simulator.bedrock.routes import BedrockSimulator
 from infra.local.simulator.core import Core, ProviderSimulator
 from infra.local.simulator.gemini.routes import GeminiSimulator
 from infra.local.simulator.openai.routes import OpenAISimulator
@@ -24,7 +25,7 @@ TICK_S = 0.05
 
 
 def create_app(core: Core) -> Starlette:
-    providers: list[ProviderSimulator] = [OpenAISimulator(core), GeminiSimulator(core)]
+    providers: list[ProviderSimulator] = [OpenAISimulator(core), BedrockSimulator(core), GeminiSimulator(core)]
     control = Control(core, providers)
 
     @contextlib.asynccontextmanager

@@ -11,8 +11,8 @@ import orjson
 from infra.local.simulator.dice import Dice
 from infra.local.simulator.faults import Faults
 from infra.local.simulator.journal import Tokens
+from infra.local.simulator.result_lines import ResultLines
 
-BOM = b"\xef\xbb\xbf"
 Json = dict[str, Any]
 
 
@@ -90,12 +90,9 @@ class Execution:
         self._dialect = dialect
         self._faults = faults
         self._every_record = every_record
-        self._output: list[bytes] = []
-        self._errors: list[bytes] = self._output if one_file else []
+        self._output = ResultLines(dialect.id_field)
+        self._errors = self._output if one_file else ResultLines(dialect.id_field)
         self._one_file = one_file
-        self._swapped: list[int] = []
-        self._truncated: bytes = b""
-        self._bom = False
         self.done = 0
         self.counts = Counts(total=len(spans))
         self.tokens = Tokens()
@@ -112,12 +109,7 @@ class Execution:
 
     def files(self) -> tuple[bytes, bytes]:
         """The bytes of the output and the error file; empty means that there is no such file."""
-        output = self._with_swaps(self._output)
-        if self._truncated:
-            output.append(self._truncated)
-        text = b"".join(output)
-        errors = b"" if self._one_file else b"".join(self._errors)
-        return (BOM + text if self._bom and text else text), errors
+        return self._output.body(), b"" if self._one_file else self._errors.body()
 
     def _answer(self, request: Json, moment: float) -> None:
         record_id: str = request[self._dialect.id_field]
@@ -128,7 +120,7 @@ class Execution:
         if fault == "missing":
             return
         if fault in ("status_zero", "null_response"):
-            self._errors.append(orjson.dumps(self._dialect.empty_line(record_id, fault)) + b"\n")
+            self._errors.add(self._dialect.empty_line(record_id, fault))
             if fault in self._dialect.empty_counts_as_done:
                 self.counts.completed += 1
             else:
@@ -138,7 +130,7 @@ class Execution:
         line = self._dialect.line(record_id, reply)
         if reply.failed:
             self.counts.failed += 1
-            self._errors.append(orjson.dumps(line) + b"\n")
+            self._errors.add(line)
             return
         self.counts.completed += 1
         self.tokens.add(reply.tokens)
@@ -147,40 +139,12 @@ class Execution:
     def _write(self, line: Json, fault: str, record_id: str, body: Json, digest: bytes, moment: float) -> None:
         dialect = self._dialect
         dialect.bend(line, fault)
-        encoded = orjson.dumps(line)
-        if fault == "truncated_last_line" and not self._truncated:
-            self._truncated = encoded[: len(encoded) * 2 // 3]
+        if not self._output.add_with(fault, line, "unknown-" + digest.hex()[:16]):
             return
-        if fault == "swapped_id":
-            self._swapped.append(len(self._output))
-        self._output.append(encoded + (b"\r\n" if fault == "crlf" else b"\n"))
-        if fault == "duplicate_same":
-            self._output.append(encoded + b"\n")
-        elif fault == "duplicate_different":
+        if fault == "duplicate_different":
             other = dialect.reply(body, digest=digest, moment=moment, fault="", variant=1)
             self.tokens.add(other.tokens)
-            self._output.append(orjson.dumps(dialect.line(record_id, other, salt=b"again")) + b"\n")
+            self._output.add(dialect.line(record_id, other, salt=b"again"))
         elif fault == "success_and_error":
             error = dialect.reply(body, digest=digest, moment=moment, fault="error_500")
-            self._errors.append(orjson.dumps(dialect.line(record_id, error, salt=b"error")) + b"\n")
-        elif fault == "unknown_id":
-            stranger = "unknown-" + digest.hex()[:16]
-            self._output.append(orjson.dumps({**line, dialect.id_field: stranger}) + b"\n")
-        elif fault == "garbage_line":
-            self._output.append(b'<html><body>upstream connect error "\xff\xfe</body></html>\n')
-        elif fault == "blank_lines":
-            self._output.append(b"\n  \n")
-        elif fault == "bom":
-            self._bom = True
-
-    def _with_swaps(self, lines: list[bytes]) -> list[bytes]:
-        """Exchange ids with the next line that holds a record."""
-        lines, key = lines.copy(), self._dialect.id_field
-        records = [at for at, line in enumerate(lines) if line.startswith(b"{")]
-        place = {at: number for number, at in enumerate(records)}
-        for at in self._swapped:
-            other = records[(place[at] + 1) % len(records)]
-            mine, theirs = orjson.loads(lines[at]), orjson.loads(lines[other])
-            mine[key], theirs[key] = theirs[key], mine[key]
-            lines[at], lines[other] = orjson.dumps(mine) + b"\n", orjson.dumps(theirs) + b"\n"
-        return lines
+            self._errors.add(dialect.line(record_id, error, salt=b"error"))

@@ -67,7 +67,7 @@ class Journal:
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""
-        kinds = ("creates", "uploads", "cancels", "deletes", "bills", "finished")
+        kinds = ("creates", "resends", "uploads", "cancels", "deletes", "bills", "finished")
         return {
             **{kind: self.entries.get(kind, []) for kind in kinds},
             "jobs_per_marker": dict(self.jobs_per_marker),

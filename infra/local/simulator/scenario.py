@@ -16,7 +16,7 @@ from tallybatch.domain.errors import BadInput, Problem
 SCENARIOS_DIR = Path(__file__).parent / "scenarios"
 DAY_S = 86_400
 
-ProviderName = Literal["any", "openai", "gemini"]
+ProviderName = Literal["any", "openai", "bedrock", "gemini"]
 Call = Literal["create", "upload", "get", "list", "content", "cancel", "delete", "file_get", "file_list", "sync"]
 
 
@@ -59,8 +59,10 @@ CALL_FAULTS: dict[str, str] = {
     "reply_500_after": "",
     "status": "int",
     "delay_s": "float",
+    "late_reply_s": "float",
     "cut_body": "",
     "empty_page": "",
+    "strangers": "int",
 }
 JOB_FAULTS: dict[str, str] = {
     "none": "",
@@ -169,7 +171,11 @@ class _Occurrence(_Strict):
 
 
 class CallRule(_Occurrence):
-    """A fault of one HTTP call. `lost_reply`: carried out, then the connection closes without an answer."""
+    """A fault of one HTTP call. `lost_reply`: carried out, then the connection closes without an answer.
+
+    `delay_s` and `late_reply_s` are real seconds, before the call is carried out and between that and its answer.
+    `strangers`: so many jobs of other people come into being before a list is read, so that its pages shift.
+    """
 
     on: Call
     fault: Annotated[str, _checked(CALL_FAULTS)]
@@ -194,6 +200,8 @@ class Quota(_Strict):
     release_delay_s: float = Field(default=0, ge=0)
     """How long a finished job keeps its share (openai-python#2084)."""
     creates_per_hour: int = Field(default=2_000, ge=0)
+    concurrent_jobs: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """Bedrock: unfinished jobs at most, by model; `*` is every other model. Unlimited if not named."""
     spend_cap_tokens: int | None = Field(default=None, ge=0)
     """Billed tokens after which validation ends with `billing_hard_limit_reached`."""
 
@@ -202,6 +210,9 @@ class Limits(_Strict):
     max_requests: int = Field(default=50_000, ge=1)
     max_embedding_inputs: int = Field(default=50_000, ge=1)
     max_file_bytes: int = Field(default=200_000_000, ge=1)
+    min_records: int = Field(default=100, ge=1)
+    """Bedrock: records that a job must have."""
+    max_bedrock_bytes: int = Field(default=1_000_000_000, ge=1)
     max_validation_errors: int = Field(default=100, ge=1)
     """How many entries `errors.data` holds at most."""
 

@@ -19,6 +19,7 @@ from infra.local.simulator.client import SimulatorControl
 from infra.local.simulator.core import Core
 from infra.local.simulator.guard import HANG_UP
 from infra.local.simulator.scenario import Scenario, load_scenario
+from infra.local.simulator.store import Store
 
 
 class HangUpProtocol(H11Protocol):
@@ -71,7 +72,7 @@ class SimulatorServer:
     """A simulator in a thread of this process, as a context manager: `with SimulatorServer("calm") as simulator`.
 
     `url` is the root, `openai_base_url` and `gemini_base_url` are what clients of those providers take as base URL,
-    `control` is the control API.
+    `bedrock_endpoint_url` is what boto3 takes for Bedrock, whose files are in `store`; `control` is the control API.
     """
 
     def __init__(
@@ -82,12 +83,14 @@ class SimulatorServer:
         journal_dir: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        store: Store | None = None,
     ) -> None:
         loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
-        self.core = Core(loaded, clock_scale=clock_scale, journal_dir=journal_dir)
+        self.core = Core(loaded, clock_scale=clock_scale, journal_dir=journal_dir, store=store)
         self._listener = listening_socket(host, port)
         self.url = f"http://{host}:{self._listener.getsockname()[1]}"
         self.openai_base_url = f"{self.url}/openai/v1"
+        self.bedrock_endpoint_url = f"{self.url}/bedrock"
         self.gemini_base_url = f"{self.url}/gemini"
         self.control = SimulatorControl(self.url)
         self._server = uvicorn_server(self.core)

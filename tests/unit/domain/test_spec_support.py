@@ -49,14 +49,6 @@ def test_given_a_key_of_a_later_release_when_read_then_it_is_refused_by_name(tex
     assert "not supported yet" in problem.reason
 
 
-@pytest.mark.parametrize("provider", ["bedrock"])
-def test_given_a_provider_of_a_later_release_when_read_then_it_is_refused_by_name(provider: str) -> None:
-    problem = the_problem(BASE.replace("openai", provider))
-
-    assert (problem.line, problem.key) == (2, "provider")
-    assert problem.reason == f"'{provider}' is not supported yet; this release has openai, gemini"
-
-
 @pytest.mark.parametrize(
     ("text", "key", "reason"),
     [

@@ -22,7 +22,7 @@ def result(record_id: str, outcome: str = "succeeded", answer: str | None = None
 
 
 def raw(number: int) -> RawRef:
-    return RawRef("s3://bucket/raw/output", number, 10, "0" * 64)
+    return RawRef("s3://bucket/raw/output", number, 10, f"{number:064}")
 
 
 def tally(expected: list[str], results: list[RecordResult]) -> ShardTally:
@@ -169,6 +169,25 @@ def test_given_usage_when_tallied_then_each_execution_is_billed_once_known_or_no
         result("c", usage=use),
     ]
     assert tally(["a", "b", "c"], lines).usage == Usage(input=60, cached_input=24, output=18, reasoning=6)
+
+
+def test_given_an_execution_that_also_came_under_an_unknown_id_when_tallied_then_it_is_billed_once() -> None:
+    use = Usage(input=10, output=3)
+    lines = [
+        result("y", request_id="r1", usage=use),
+        result("a", request_id="r1", usage=use),
+        result("z", request_id="r2", usage=use),
+        result("z", request_id="r2", usage=use),
+        result("x", usage=use),
+    ]
+    assert tally(["a"], lines).usage == Usage(input=30, output=9)
+
+
+def test_given_lines_without_a_request_id_when_tallied_then_the_same_bytes_are_one_execution() -> None:
+    made, use = ShardTally(["a"]), Usage(input=10)
+    for number in (1, 1, 2):
+        made.add(result("a", usage=use), raw(number))
+    assert made.usage == Usage(input=20)
 
 
 def test_given_nothing_when_tallied_then_every_record_is_open_and_nothing_is_billed() -> None:

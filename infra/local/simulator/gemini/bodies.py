@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from infra.local.simulator.answers import Prompt, answer_text, embedding, tokens_of
+from infra.local.simulator.answers import Prompt, embedding, tokens_of
 from infra.local.simulator.dice import Dice
 from infra.local.simulator.execution import Json, Reply, digest_of
 from infra.local.simulator.gemini.model import EMBED, PROVIDER, without_zeros
 from infra.local.simulator.gemini.requests import BadRequest, check, input_tokens, member, prompt_of, text_of
 from infra.local.simulator.journal import Tokens
-from infra.local.simulator.texts import bent_text, with_separators
+from infra.local.simulator.texts import text_for
 
 _ROW_ERRORS: dict[str, tuple[int, str]] = {
     "error_400": (3, "Request contains an invalid argument."),
@@ -21,6 +21,7 @@ _ROW_ERRORS: dict[str, tuple[int, str]] = {
     "error_503": (14, "The model is overloaded. Please try again later."),
 }
 _DEFAULT_DIMENSIONS = 3_072
+_FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
 class GeminiLines:
@@ -75,28 +76,15 @@ class GeminiLines:
         if fault == "refusal":
             usage = Tokens(input=spent)
             return Reply(200, {"promptFeedback": {"blockReason": "SAFETY"}, **_usage(usage), **meta}, usage)
-        text, finish = self._text(prompt, body, fault, variant)
+        limit = member(member(body, "generationConfig"), "maxOutputTokens")
+        answer = text_for(prompt, fault, variant, limit if isinstance(limit, int) else None)
+        text, finish = answer.content, _FINISH[answer.finish]
         thoughts = _thoughts(body, prompt)
         usage = Tokens(input=spent, output=tokens_of(text) + thoughts, reasoning=thoughts)
         candidate: Json = {"finishReason": finish, "index": 0}
         if finish != "SAFETY":
             candidate["content"] = {"role": "model", "parts": [{"text": text}]}
         return Reply(200, {"candidates": [candidate], **_usage(usage), **meta}, usage)
-
-    def _text(self, prompt: Prompt, body: Json, fault: str, variant: int) -> tuple[str, str]:
-        if fault == "content_filter":
-            return "", "SAFETY"
-        bent = bent_text(prompt, fault, variant=variant)
-        if bent:
-            return bent, "STOP"
-        text = answer_text(prompt, variant=variant)
-        if fault == "u2028":
-            text = with_separators(text)
-        limit = member(member(body, "generationConfig"), "maxOutputTokens")
-        cut = len(text) // 2 if fault == "length" else len(text)
-        if isinstance(limit, int) and tokens_of(text[:cut]) > limit:
-            cut = len(text.encode()[: limit * 4].decode(errors="ignore"))
-        return text[:cut], "MAX_TOKENS" if cut < len(text) else "STOP"
 
 
 def _thoughts(body: Json, prompt: Prompt) -> int:

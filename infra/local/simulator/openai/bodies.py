@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from infra.local.simulator.answers import Prompt, answer_text, embedding, tokens_of
+from infra.local.simulator.answers import embedding, tokens_of
 from infra.local.simulator.execution import Json, Reply
 from infra.local.simulator.journal import Tokens
 from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, ApiError, error_body
@@ -22,7 +21,7 @@ from infra.local.simulator.openai.requests import (
     prompt_of,
 )
 from infra.local.simulator.scenario import RecordFault
-from infra.local.simulator.texts import bent_text, with_separators
+from infra.local.simulator.texts import Text, text_for
 
 ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
 """Those that change the answer itself, so that a synchronous call can have them too."""
@@ -47,13 +46,6 @@ _HTTP_FAULTS: dict[str, tuple[int, Json]] = {
 _DEFAULT_DIMENSIONS = {"text-embedding-3-large": 3_072}
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    content: str
-    finish: str = "stop"
-    refusal: str = ""
-
-
 def reply_to(
     endpoint: str, body: Json, *, digest: bytes, model: str, moment: float, fault: str = "", variant: int = 0
 ) -> Reply:
@@ -66,7 +58,7 @@ def reply_to(
         if endpoint == EMBEDDINGS:
             return _embeddings(body, model)
         prompt = prompt_of(endpoint, body, digest)
-        text = _text(prompt, fault, variant, max_output_tokens(body))
+        text = text_for(prompt, fault, variant, max_output_tokens(body))
     except ApiError as error:
         return Reply(error.status, error.body)
     except (LookupError, RecursionError):
@@ -81,24 +73,7 @@ def reply_to(
     return Reply(200, shape(key, text, tokens, model=answered_by, moment=moment, request=body), tokens)
 
 
-def _text(prompt: Prompt, fault: str, variant: int, limit: int | None) -> _Text:
-    if fault == "refusal":
-        return _Text("", refusal="I cannot help with this request.")
-    if fault == "content_filter":
-        return _Text("", "content_filter")
-    bent = bent_text(prompt, fault, variant=variant)
-    if bent:
-        return _Text(bent)
-    text = answer_text(prompt, variant=variant)
-    if fault == "u2028":
-        text = with_separators(text)
-    cut = len(text) // 2 if fault == "length" else len(text)
-    if limit is not None and tokens_of(text[:cut]) > limit:
-        cut = len(text.encode()[: limit * 4].decode(errors="ignore"))
-    return _Text(text[:cut], "length") if cut < len(text) else _Text(text)
-
-
-def _chat(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
+def _chat(key: str, text: Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
     return {
         "id": f"chatcmpl-{key}",
         "object": "chat.completion",
@@ -129,7 +104,7 @@ def _chat(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, r
     }
 
 
-def _response(key: str, text: _Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
+def _response(key: str, text: Text, tokens: Tokens, *, model: str, moment: float, request: Json) -> Json:
     part: Json = {"type": "output_text", "text": text.content, "annotations": [], "logprobs": []}
     if text.refusal:
         part = {"type": "refusal", "refusal": text.refusal}

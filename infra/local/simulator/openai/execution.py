@@ -80,4 +80,4 @@ class OpenAIExecution(Execution):
         for start, end in self._order[self.done :]:
             custom_id = orjson.loads(self._data[start:end])["custom_id"]
             line = self._lines.error_line(custom_id, {"code": code, "message": message})
-            self._errors.append(orjson.dumps(line) + b"\n")
+            self._errors.add(line)

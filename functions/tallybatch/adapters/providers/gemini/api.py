@@ -121,14 +121,21 @@ class GeminiApi:
         return "" if failed else uploaded.name or ""
 
     def create(
-        self, *, submission_key: str, file_id: str, endpoint: str, model: str, output_uri: str = ""
+        self,
+        *,
+        submission_key: str,
+        file_id: str,
+        endpoint: str,
+        model: str,
+        output_uri: str = "",
+        deadline_s: float = 0,
     ) -> ProviderJob:
         """Send create exactly once. See `failures.create_failure` for what is raised when.
 
-        Gemini keeps its output itself, so `output_uri` says nothing here. The window is not ours to choose: a job that
-        is not done after 48 hours expires.
+        Gemini keeps its output itself, so `output_uri` says nothing here, nor does `deadline_s`: the window is not ours
+        to choose, and a job that is not done after 48 hours expires.
         """
-        del output_uri
+        del output_uri, deadline_s
         import httpx2
 
         where = f"Gemini create for {submission_key}"

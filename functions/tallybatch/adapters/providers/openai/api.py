@@ -94,14 +94,21 @@ class OpenAIApi:
         return uploaded.id
 
     def create(
-        self, *, submission_key: str, file_id: str, endpoint: str, model: str = "", output_uri: str = ""
+        self,
+        *,
+        submission_key: str,
+        file_id: str,
+        endpoint: str,
+        model: str = "",
+        output_uri: str = "",
+        deadline_s: float = 0,
     ) -> ProviderJob:
         """Send create exactly once. See `failures.create_failure` for what is raised when.
 
         The completion window is 24 hours, the only one there is. OpenAI reads the model from the lines and keeps its
-        output itself, so `model` and `output_uri` say nothing here.
+        output itself, so the other arguments say nothing here.
         """
-        del model, output_uri
+        del model, output_uri, deadline_s
         import openai
 
         where = f"OpenAI create for {submission_key}"
