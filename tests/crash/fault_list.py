@@ -5,8 +5,7 @@ The scenarios are the simulator's; `../support/fault_run.py` runs them and adds 
 
 from __future__ import annotations
 
-from typing import Any
-
+from tests.crash.fault_list_files import ALL_MISSING, FILES, HTTP, UNTOUCHED, call_fault, job_fault
 from tests.crash.fault_list_records import LINES, RECORD
 from tests.support.fault_run import RECORDS, Ending, Fault
 
@@ -14,63 +13,44 @@ HOUR_S = 3600
 SETTLED_S = 30 + 60 + 300
 """Until absence is proven: the last moment of a create, its timeout, and the settle window of the tests."""
 
-_ALL_MISSING = {"missing > succeeded": RECORDS}
-_UNTOUCHED = Ending()
-_ALL_LOST = Ending(told=_ALL_MISSING, attempts=2, jobs=2, anomalies={"counts_disagree": 1})
+_ALL_LOST = Ending(told=ALL_MISSING, attempts=2, jobs=2, anomalies={"counts_disagree": 1})
 """The provider counts rows of which it leaves nothing."""
-_SAME_TOKEN = {"bedrock": _UNTOUCHED}
+_SAME_TOKEN = {"bedrock": UNTOUCHED}
 """Bedrock is sent the same token again, which makes the job or tells which one it is."""
-_HTTP = ("openai", "gemini")
-"""Those whose result files come over HTTP, and are named in the job."""
-
-
-def _call(name: str, wrong: str, *rules: dict[str, Any], ending: Ending = _UNTOUCHED, **more: Any) -> Fault:
-    return Fault(name=name, wrong=wrong, scenario={"calls": list(rules)}, ending=ending, **more)
-
-
-def _job(
-    name: str,
-    wrong: str,
-    *rules: dict[str, Any],
-    ending: Ending = _UNTOUCHED,
-    keys: dict[str, Any] | None = None,
-    **more: Any,
-) -> Fault:
-    return Fault(name=name, wrong=wrong, scenario={"jobs": list(rules), **(keys or {})}, ending=ending, **more)
 
 
 CREATE = (
-    _call("create-then-drop", "created, and the connection is dropped", {"on": "create", "fault": "lost_reply"}),
-    _call("create-then-500", "created, and the answer is HTTP 500", {"on": "create", "fault": "reply_500_after"}),
-    _call("create-then-cut", "created, and the answer breaks off half way", {"on": "create", "fault": "cut_body"}),
-    _call(
+    call_fault("create-then-drop", "created, and the connection is dropped", {"on": "create", "fault": "lost_reply"}),
+    call_fault("create-then-500", "created, and the answer is HTTP 500", {"on": "create", "fault": "reply_500_after"}),
+    call_fault("create-then-cut", "created, and the answer breaks off half way", {"on": "create", "fault": "cut_body"}),
+    call_fault(
         "create-then-late",
         "created, and the answer comes after the client's timeout",
         {"on": "create", "fault": "late_reply_s:0.6"},
         client={"create_timeout_s": 0.25},
     ),
-    _call(
+    call_fault(
         "create-not-sent",
         "the connection is dropped before anything is created",
         {"on": "create", "fault": "drop_before"},
         ending=Ending(generation=2, at_least_s=SETTLED_S),
         on=_SAME_TOKEN,
     ),
-    _call(
+    call_fault(
         "create-500-before",
         "HTTP 500, and nothing is created",
         {"on": "create", "fault": "status:500"},
         ending=Ending(generation=2, at_least_s=SETTLED_S),
         on=_SAME_TOKEN,
     ),
-    _call(
+    call_fault(
         "create-refused",
         "one of two creates is refused with HTTP 403",
         {"on": "create", "fault": "status:403"},
         spec={"shard_records": RECORDS // 2},
         ending=Ending(told={"retryable > succeeded": RECORDS // 2}, attempts=2, jobs=2),
     ),
-    _call(
+    call_fault(
         "create-refused-always",
         "each create is refused with HTTP 403",
         {"on": "create", "fault": "status:403", "count": "always"},
@@ -103,20 +83,20 @@ CREATE = (
         ending=Ending(jobs=2, generation=2, anomalies={"duplicate_submission": 1}),
         on=_SAME_TOKEN,
     ),
-    _call(
+    call_fault(
         "list-shifts",
         "120 strangers' jobs come in before each page",
         {"on": "create", "fault": "lost_reply"},
         {"on": "list", "fault": "strangers:120", "count": 3},
-        providers=_HTTP,
+        providers=HTTP,
     ),
-    _call(
+    call_fault(
         "list-empty-pages",
         "the list is empty pages that promise more",
         {"on": "create", "fault": "lost_reply"},
         {"on": "list", "fault": "empty_page", "count": 20},
     ),
-    _call(
+    call_fault(
         "list-500",
         "the list answers HTTP 500 at first",
         {"on": "create", "fault": "lost_reply"},
@@ -137,20 +117,20 @@ CREATE = (
 )
 
 QUOTA = (
-    _call(
+    call_fault(
         "quota-429",
         "create is refused twice with 429, retry-after 77 s",
         {"on": "create", "fault": "status:429", "retry_after_s": 77, "count": 2},
         spec={"max_attempts": 1},
         ending=Ending(generation=3, at_least_s=154),
     ),
-    _job(
+    job_fault(
         "quota-token-limit",
         "validation ends with token_limit_exceeded, three times",
         {"fault": "fail_validation:token_limit_exceeded", "count": 3},
         spec={"max_attempts": 1},
         ending=Ending(jobs=4, generation=4, at_least_s=60 + 120 + 240),
-        providers=_HTTP,
+        providers=HTTP,
     ),
     Fault(
         name="quota-enqueued",
@@ -159,7 +139,7 @@ QUOTA = (
         spec={"shard_records": RECORDS // 2, "max_attempts": 1},
         ending=Ending(jobs=4, generation=3, at_least_s=120),
         on={"gemini": Ending(jobs=2, generation=3, at_least_s=120)},
-        providers=_HTTP,
+        providers=HTTP,
     ),
     Fault(
         name="quota-concurrent",
@@ -197,7 +177,7 @@ _OF_ONE_PROVIDER = {
 
 VALIDATION = (
     *(
-        _job(
+        job_fault(
             f"validation-{code.lower().replace('_', '-')}",
             f"one of two jobs fails in validation: {code}",
             {"fault": f"fail_validation:{code}"},
@@ -208,36 +188,36 @@ VALIDATION = (
         for code, (provider, told) in _OF_ONE_PROVIDER.items()
         for attempts in (1 + told.count(">"),)
     ),
-    _job(
+    job_fault(
         "validation-minimum",
         "fewer records than a job must have",
         keys={"limits": {"min_records": 100}},
         ending=Ending(state="FAILED", reason="below_minimum", told={"retryable": RECORDS}),
         providers=("bedrock",),
     ),
-    _job(
+    job_fault(
         "validation-always",
         "each job fails in validation: model_not_found",
         {"fault": "fail_validation:model_not_found", "count": "always"},
         spec={"shard_records": RECORDS // 2},
         ending=Ending(state="FAILED", reason="model_not_found", told={"permanent": RECORDS}, jobs=2),
         on={"gemini": Ending(state="FAILED", reason="INVALID_ARGUMENT", told={"permanent": RECORDS}, jobs=2)},
-        providers=_HTTP,
+        providers=HTTP,
     ),
-    _job(
+    job_fault(
         "validation-spend-cap",
         "each job fails at the account's spend limit",
         {"fault": "fail_validation:billing_hard_limit_reached", "count": "always"},
         ending=Ending(state="FAILED", reason="billing_hard_limit_reached", told={"retryable": RECORDS}),
         on={"gemini": Ending(state="FAILED", reason="FAILED_PRECONDITION", told={"retryable": RECORDS})},
-        providers=_HTTP,
+        providers=HTTP,
     ),
     *(
-        _job(
+        job_fault(
             f"validation-{code.lower().replace('_', '-')}",
             wrong,
             {"fault": f"fail_validation:{code}"},
-            ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2),
+            ending=Ending(told=ALL_MISSING, attempts=2, jobs=2),
             providers=providers,
         )
         for code, wrong, providers in (
@@ -249,25 +229,27 @@ VALIDATION = (
 )
 
 STATES = (
-    _job(
+    job_fault(
         "slow",
         "twenty hours of work",
         {"durations": {"in_progress": 20 * HOUR_S}},
         ending=Ending(at_least_s=20 * HOUR_S),
     ),
-    _job(
+    job_fault(
         "finalizing",
         "three hours in finalizing",
         {"durations": {"finalizing": 3 * HOUR_S}},
         ending=Ending(at_least_s=3 * HOUR_S),
     ),
-    _job(
+    job_fault(
         "backwards",
         "from finalizing back to in_progress",
         {"fault": "backwards", "durations": {"finalizing": 300, "in_progress": 300}},
     ),
-    _job("unknown-state", "a state that nobody knows", {"fault": "unknown_state", "durations": {"in_progress": 300}}),
-    _job(
+    job_fault(
+        "unknown-state", "a state that nobody knows", {"fault": "unknown_state", "durations": {"in_progress": 300}}
+    ),
+    job_fault(
         "stuck",
         "stuck at a quarter, until the window ends",
         {"fault": "stuck", "done": 0.25},
@@ -277,7 +259,7 @@ STATES = (
             "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
         },
     ),
-    _job(
+    job_fault(
         "stuck-beyond-deadline",
         "stuck at a quarter, and the spec's deadline passes",
         {"fault": "stuck", "done": 0.25, "count": "always"},
@@ -288,39 +270,39 @@ STATES = (
             "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
         },
     ),
-    _job(
+    job_fault(
         "vanished",
         "the provider knows no such job any more",
         {"fault": "vanish"},
-        ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1),
-        on={"gemini": Ending(told=_ALL_MISSING, attempts=2, jobs=2)},
+        ending=Ending(told=ALL_MISSING, attempts=2, jobs=2, unread_jobs=1),
+        on={"gemini": Ending(told=ALL_MISSING, attempts=2, jobs=2)},
     ),
-    _call("get-404-once", "get answers 404 once: not gone", {"on": "get", "fault": "status:404"}),
-    _call("get-503", "get answers 503: unknown, not gone", {"on": "get", "fault": "status:503", "count": 4}),
-    _job(
+    call_fault("get-404-once", "get answers 404 once: not gone", {"on": "get", "fault": "status:404"}),
+    call_fault("get-503", "get answers 503: unknown, not gone", {"on": "get", "fault": "status:503", "count": 4}),
+    job_fault(
         "expired",
         "expires with half of its records done",
         {"fault": "expire", "done": 0.5},
         ending=Ending(told={"expired > succeeded": 6}, attempts=2, jobs=2),
         on={"bedrock": Ending(told={"missing > succeeded": 6}, attempts=2, jobs=2), "gemini": _ALL_LOST},
     ),
-    _job(
+    job_fault(
         "expired-empty",
         "expires with nothing done",
         {"fault": "expire", "done": 0},
         ending=Ending(told={"expired > succeeded": RECORDS}, attempts=2, jobs=2),
         on={
-            "bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2),
-            "gemini": Ending(told=_ALL_MISSING, attempts=2, jobs=2),
+            "bedrock": Ending(told=ALL_MISSING, attempts=2, jobs=2),
+            "gemini": Ending(told=ALL_MISSING, attempts=2, jobs=2),
         },
     ),
-    _job(
+    job_fault(
         "cancelled",
         "cancelled by the provider, half done; the rest in no file",
         {"fault": "cancel", "done": 0.5},
         ending=Ending(told={"missing > succeeded": 6}, attempts=2, jobs=2),
     ),
-    _job(
+    job_fault(
         "cancelled-told",
         "cancelled by the provider, half done; a line for each other",
         {"fault": "cancel", "done": 0.5},
@@ -328,84 +310,11 @@ STATES = (
         ending=Ending(told={"cancelled > succeeded": 6}, attempts=2, jobs=2),
         providers=("openai",),
     ),
-    _job(
+    job_fault(
         "cancelled-empty",
         "cancelled by the provider with nothing done: null file ids",
         {"fault": "cancel", "done": 0},
-        ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2),
-    ),
-)
-
-FILES = (
-    _job(
-        "only-errors",
-        "completed, and its only file is the error file",
-        {"fault": "only_error_file:error_500"},
-        ending=Ending(told={"retryable > succeeded": RECORDS}, attempts=2, jobs=2),
-    ),
-    _job(
-        "all-rows-failed",
-        "completed, and every row is an error for good",
-        {"fault": "only_error_file:error_400", "count": "always"},
-        ending=Ending(told={"permanent": RECORDS}, code="context_length_exceeded"),
-        on={
-            "bedrock": Ending(told={"permanent": RECORDS}, code="400"),
-            "gemini": Ending(told={"permanent": RECORDS}, code="INVALID_ARGUMENT"),
-        },
-    ),
-    _job(
-        "empty-string-ids",
-        "the error file's id is an empty string",
-        {"fault": "empty_string_ids"},
-        providers=("openai",),
-    ),
-    _job(
-        "empty-string-ids-all",
-        "the only file's id is an empty string",
-        {"fault": "empty_string_ids"},
-        ending=Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"counts_disagree": 1}),
-        providers=("gemini",),
-    ),
-    _job(
-        "empty-string-ids-only-errors",
-        "the output file's id is an empty string",
-        {"fault": "empty_string_ids"},
-        {"fault": "only_error_file:error_500"},
-        ending=Ending(told={"retryable > succeeded": RECORDS}, attempts=2, jobs=2),
-        providers=("openai",),
-    ),
-    _job(
-        "wrong-counts",
-        "the job's counts are not those of its files",
-        {"fault": "wrong_counts"},
-        ending=Ending(anomalies={"counts_disagree": 1}),
-    ),
-    _job("content-404", "the result file answers 404 for 40 s", {"fault": "content_404_for_s:40"}, providers=_HTTP),
-    _call(
-        "content-breaks",
-        "the result file breaks off half way, then HTTP 503",
-        {"on": "content", "fault": "cut_body"},
-        {"on": "content", "fault": "status:503", "nth": 2, "count": 2},
-        {"on": "content", "fault": "cut_body", "nth": 4},
-        providers=_HTTP,
-    ),
-    _job(
-        "results-gone",
-        "the result file is gone when it is read",
-        {"fault": "results_gone"},
-        ending=Ending(
-            told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}
-        ),
-        on={"bedrock": Ending(told=_ALL_MISSING, attempts=2, jobs=2, unread_jobs=1, anomalies={"counts_disagree": 1})},
-    ),
-    _job(
-        "results-past-retention",
-        "each result file lives for a second only",
-        {"durations": {"in_progress": 1}},
-        keys={"output_files_live_s": 1},
-        spec={"max_attempts": 1},
-        ending=Ending(told={"missing": RECORDS}, unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}),
-        providers=_HTTP,
+        ending=Ending(told=ALL_MISSING, attempts=2, jobs=2),
     ),
 )
 

@@ -290,9 +290,9 @@ class Spec(Section):
     @classmethod
     def _default_endpoint(cls, data: Any) -> Any:
         """Each provider has its own."""
-        if not isinstance(data, dict) or "endpoint" in data or data.get("provider") not in ENDPOINTS:
+        if not isinstance(data, dict) or "endpoint" in data or str(data.get("provider")) not in ENDPOINTS:
             return data
-        provider, model, aliases = data["provider"], data.get("model"), data.get("aliases")
+        provider, model, aliases = str(data["provider"]), data.get("model"), data.get("aliases")
         resolved = aliases.get(model, model) if isinstance(aliases, dict) and isinstance(model, str) else model
         embeds = provider == "bedrock" and isinstance(resolved, str) and is_embedding_model(resolved)
         return {**data, "endpoint": "InvokeModel" if embeds else ENDPOINTS[provider][0]}

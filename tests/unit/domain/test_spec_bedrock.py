@@ -98,7 +98,7 @@ def test_given_claude_by_its_own_body_when_it_has_no_token_cap_then_the_missing_
 
 
 def test_given_openai_when_its_endpoint_is_bedrocks_then_it_is_refused() -> None:
-    with pytest.raises(BadInput, match="is none of openai's"):
+    with pytest.raises(BadInput, match="is no endpoint of openai"):
         parse_spec(b"name: a\nprovider: openai\nmodel: m\nendpoint: Converse\nprompt: {user: '{{ t }}'}")
 
 
