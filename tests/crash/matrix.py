@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import groupby, pairwise, zip_longest
 from pathlib import Path
@@ -154,19 +154,32 @@ class Matrix:
         return faults_of(life, self.undisturbed)
 
     def live(self, trial: Trial, *, count_jobs: bool = False) -> Life:
-        simulator = self.ground.simulator
-        self.ground.empty()
-        scenario(simulator.control, records=[{"fault": "error_500", "contains": f"{TITLE}-2."}], durations=FASTEST)
-        pipeline = HandledPipeline(self.ground, restarts=any(point.restarts for point in trial))
-        pipeline.push_spec(spec_of(self.provider))
+        pipeline = self.begun(restarts=any(point.restarts for point in trial))
         plan = {point.call.where: point.fault for point in trial}
         self.ground.wire.begin(plan, self._jobs if count_jobs else None)
-        return self._looked_over(pipeline, pipeline.live(BODY))
+        said = self.ground.said
+        with redirect_stdout(said), redirect_stderr(said):
+            job = pipeline.live(BODY)
+        return self.looked_over(pipeline, job)
+
+    def begun(self, *, restarts: bool = False) -> HandledPipeline:
+        """On empty ground, with the spec in its place and a record that fails once."""
+        self.ground.empty()
+        control = self.ground.simulator.control
+        scenario(control, records=[{"fault": "error_500", "contains": f"{TITLE}-2."}], durations=FASTEST)
+        pipeline = self.pipeline(restarts=restarts)
+        pipeline.push_spec(spec_of(self.provider))
+        self.ground.wire.begin({})
+        return pipeline
+
+    def pipeline(self, *, restarts: bool = False) -> HandledPipeline:
+        """A driver on the ground as it is."""
+        return HandledPipeline(self.ground, restarts=restarts)
 
     def _jobs(self) -> int:
         return len(self.ground.simulator.core.journal.entries.get("creates", ()))
 
-    def _looked_over(self, pipeline: HandledPipeline, job: Job) -> Life:
+    def looked_over(self, pipeline: HandledPipeline, job: Job) -> Life:
         wire, done = self.ground.wire, job.state.value == "COMPLETED"
         objects = pipeline.objects = self.ground.snapshot()
         return Life(

@@ -18,7 +18,7 @@ import time
 import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -254,7 +254,7 @@ class HandledPipeline(Pipeline):
 
     def task(self, name: str, call: Callable[[], T]) -> T:
         def invocation() -> T:
-            with self.ground.wire.armed(name), redirect_stdout(self.ground.said), redirect_stderr(self.ground.said):
+            with self.ground.wire.armed(name):
                 try:
                     return call()
                 except BaseException:
