@@ -95,9 +95,10 @@ class ShardItem(Contract):
 
 class SubmitReply(Contract):
     """`unknown`: nobody knows yet whether create worked; `quota`: refused for now; both come back after `wait_s`.
-    `empty`: every record is answered or in flight elsewhere. `refused`: the provider will not take it."""
+    `empty`: every record is answered or in flight elsewhere. `refused`: the provider will not take it. `cancelled`:
+    the job was cancelled before this shard was submitted."""
 
-    status: Literal["submitted", "unknown", "quota", "empty", "refused"]
+    status: Literal["submitted", "unknown", "quota", "empty", "refused", "cancelled"]
     wait_s: int = 0
     provider_job_id: str = ""
 
@@ -117,7 +118,7 @@ class ReconcileReply(Contract):
     job_key: str
     bucket: str
     attempt: int
-    verdict: Literal["closed", "retry", "partial"]
+    verdict: Literal["closed", "retry", "partial", "cancelled"]
     next_attempt: int = 0
     wait_s: int = 0
     items_key: str = ""
@@ -139,6 +140,8 @@ class SealReply(Contract):
     tenant: str
     job_key: str
     state: str
+    age_s: int = 0
+    """From the manifest to the end of the job."""
     certificate: str = ""
     results_uri: str = ""
 

@@ -14,6 +14,10 @@ from tallybatch.domain.errors import TallybatchError
 from tallybatch.settings import Settings
 
 NAMESPACE = "Tallybatch"
+JOB_AGE = "JobAge"
+RECORD_METRICS = {"succeeded": "RecordsSucceeded", "reused": "RecordsReused"}
+RECORDS_OPEN = "RecordsNotAccepted"
+"""Records of a shard without an accepted answer after an attempt: they are tried again, or fail by name."""
 _IDS = ("tenant", "job_key", "attempt", "shard_id")
 
 logger = Logger(service="tallybatch", log_uncaught_exceptions=False)
@@ -49,11 +53,13 @@ def observed(model: type[S]) -> Callable[[Callable[[Event, S], Any]], Handler]:
     return decorate
 
 
-def count(function: str, **values: float) -> None:
-    """EMF metrics with the function as their dimension, e.g. `count("SealJob", JobsCompleted=1)`."""
+def emit(function: str, *, counts: Mapping[str, float], age_s: float | None = None) -> None:
+    """EMF metrics with the function as their one dimension: counts, and `JobAge` in seconds where a job ended."""
     metrics.add_dimension(name="function", value=function)
-    for name, value in values.items():
+    for name, value in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+    if age_s is not None:
+        metrics.add_metric(name=JOB_AGE, unit=MetricUnit.Seconds, value=age_s)
     metrics.flush_metrics()
 
 

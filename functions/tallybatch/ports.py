@@ -54,10 +54,12 @@ class Objects(Protocol):
         from its start and must be seekable; large ones go in parts. `retention` is the value of a tag that lifecycle
         rules read: a class such as `raw`, or days such as `90d`."""
 
-    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
+    def put(
+        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+    ) -> ObjectInfo:
         """Write, replacing."""
 
-    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str) -> bool:
+    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""
 
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
@@ -232,7 +234,7 @@ class ProviderApi(Protocol):
         `ProviderUnavailable` only when the request provably never left."""
 
     def find(self, submission_key: str, *, since: float) -> Search:
-        """All jobs that carry the marker, among those created after `since` (Unix seconds)."""
+        """All jobs that carry the marker ("": any marker), among those created after `since` (Unix seconds)."""
 
     def get(self, provider_job_id: str) -> ProviderJob:
         """State GONE if the provider knows no such job; raises `ProviderUnavailable` when it cannot tell."""

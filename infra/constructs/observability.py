@@ -1,4 +1,4 @@
-"""Alarms on what must never go unseen: undelivered events, and executions that did not end well."""
+"""Alarms on what must never go unseen (undelivered events, executions that did not end well), and the dashboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from tallybatch.observability import JOB_AGE, NAMESPACE, RECORD_METRICS, RECORDS_OPEN
+from tallybatch.settings import FailJob, ReconcileShard, SealJob, Settings
+
 PERIOD = Duration.minutes(5)
+
+
+def _metric(function: type[Settings], name: str, statistic: str = "Sum") -> cloudwatch.IMetric:
+    """A metric that `tallybatch.observability.emit` writes."""
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=name,
+        dimensions_map={"function": function.function, "service": "tallybatch"},
+        statistic=statistic,
+        period=PERIOD,
+        label=f"{name} {statistic}" if name == JOB_AGE else name,
+    )
 
 
 class Observability(Construct):
@@ -40,6 +55,35 @@ class Observability(Construct):
         for name, metric in failures.items():
             self._alarm(
                 f"Jobs{name}", metric, f"Executions {name}: `tallybatch jobs` lists them, their reports say why."
+            )
+
+        self._dashboard(queues, state_machine)
+
+    def _dashboard(self, queues: Mapping[str, sqs.IQueue], state_machine: sfn.IStateMachine) -> None:
+        """Jobs by how they ended and how long they took, records by what became of them, executions, dead letters."""
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", default_interval=Duration.days(7))
+        ends = [
+            _metric(SealJob, "JobsCompleted"),
+            _metric(SealJob, "JobsPartial"),
+            _metric(SealJob, "JobsCancelled"),
+            _metric(FailJob, "JobsFailed"),
+        ]
+        ages = [_metric(SealJob, JOB_AGE, statistic) for statistic in ("p50", "p95", "Maximum")]
+        records = [_metric(ReconcileShard, name) for name in (*RECORD_METRICS.values(), RECORDS_OPEN)]
+        executions = [
+            state_machine.metric_started(),
+            state_machine.metric_succeeded(),
+            state_machine.metric_failed(),
+            state_machine.metric_throttled(),
+        ]
+        letters = [queue.metric_approximate_number_of_messages_visible() for queue in queues.values()]
+        for row in (
+            (("Jobs by their end", ends), ("Seconds from manifest to end", ages)),
+            (("Records by outcome, per attempt", records), ("Executions", executions)),
+            (("Dead letters", letters),),
+        ):
+            dashboard.add_widgets(
+                *(cloudwatch.GraphWidget(title=title, left=list(metrics), width=12) for title, metrics in row)
             )
 
     def _alarm(self, construct_id: str, metric: cloudwatch.IMetric, description: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib.util
 import io
 import json
+import marshal
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -135,13 +137,29 @@ def _literal(name: str) -> str:
 
 
 def _zip(directory: Path) -> bytes:
-    """The same bytes for the same files: sorted, without times."""
+    """The same bytes for the same files: sorted, without times. Modules come with their bytecode: the emulator unpacks
+    the zip for every worker it starts, and each would compile them all (0.2 CPU seconds of about 0.9)."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in sorted(directory.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                entry = zipfile.ZipInfo(path.relative_to(directory).as_posix(), _EPOCH)
-                entry.external_attr = 0o755 << 16 if os.access(path, os.X_OK) else 0o644 << 16
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, path.read_bytes())
+                name, body = path.relative_to(directory).as_posix(), path.read_bytes()
+                _add(archive, name, body, executable=os.access(path, os.X_OK))
+                if path.suffix == ".py":
+                    _add(archive, importlib.util.cache_from_source(name), _bytecode(name, body))
     return out.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, body: bytes, *, executable: bool = False) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.external_attr = 0o755 << 16 if executable else 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, body)
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """A .pyc that is taken as it is, whatever time the unpacked source gets (PEP 552, unchecked hash). Marshal's
+    version 2 has no references between objects, so that the same source gives the same bytes."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    flags = (0b01).to_bytes(4, "little")
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source) + marshal.dumps(code, 2)

@@ -42,7 +42,7 @@ SPEC = FOLDER / "film-genre.yaml"
 def demo(
     records: Annotated[
         int, typer.Option("--records", min=1, metavar="N", help="How many of the 3,201 films to send.")
-    ] = 500,
+    ] = 3201,
     scenario: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="The simulator's answers and faults: a built-in name or a file.")
     ] = "demo",

@@ -113,7 +113,7 @@ def prepare(folder: Path) -> str:
     clock = ManualClock()
     ports = build_manifest.Ports(objects, MemoryLedger(), MemoryExecutions(), MemoryEvents(), clock, wiring.formats)
     reply = build_manifest.run(s3_event(INBOX_KEY), ports)
-    assert reply["state"] == "CREATED", reply
+    assert reply["state"] == "VALIDATED", reply
     return str(reply["job_key"])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.lifecycle import JobState, SubmissionState
-from tallybatch.domain.rows import Evidence, RecordRow
+from tallybatch.domain.rows import NOBODY, Evidence, RecordClaim, RecordRow
 from tallybatch.ports import ClaimOutcome, Ledger
 from tests.support.emulated import emulated_at
 from tests.support.memory_ledger import MemoryLedger
@@ -220,6 +220,20 @@ def test_records_left_by_an_ended_job_are_taken_over(ledger: Ledger) -> None:
     rows = ledger.records([hexdigest("left"), hexdigest("never claimed")])
     assert {row.owner for row in rows.values()} == {hexdigest("next")}
     assert {row.attempt for row in rows.values()} == {2}
+
+
+def test_a_record_that_its_owner_gives_up_is_the_next_job_s_and_an_accepted_one_stays(ledger: Ledger) -> None:
+    outcomes(ledger, "given up", "done", by="first")
+    ledger.accept_records([answer("done", "first")])
+    nobodys = [RecordClaim(hexdigest(name), NOBODY, 1) for name in ("given up", "done")]
+    for _ in range(2):
+        ledger.take_over_records(nobodys, from_job=hexdigest("first"))
+    assert {row.owner for row in ledger.records([hexdigest("given up")]).values()} == {NOBODY}
+    assert list(ledger.accept_records([answer("given up", "first")])) == [False]
+    assert outcomes(ledger, "given up", "done", by="next") == [FOREIGN, ACCEPTED]
+    (taken,) = ledger.take_over_records([claim("given up", "next")], from_job=NOBODY)
+    assert taken.outcome is MINE
+    assert list(ledger.accept_records([answer("given up", "next")])) == [True]
 
 
 def test_more_records_than_fit_in_a_call_keep_their_order(ledger: Ledger) -> None:

@@ -199,6 +199,10 @@ def test_an_empty_object_is_an_object(world: World) -> None:
 def test_retention_becomes_a_tag(world: World) -> None:
     world.objects.put_once("raw", b"line", retention="raw=90d")
     assert world.retention_of("raw") == "raw=90d"
+    world.objects.put("report", b"1", retention="results")
+    assert world.retention_of("report") == "results"
+    assert world.objects.put_if_match("current", b"1", etag=None, content_type="text/plain", retention="30d")
+    assert world.retention_of("current") == "30d"
     world.objects.put_once("untagged", b"")
     assert world.retention_of("untagged") == ""
 

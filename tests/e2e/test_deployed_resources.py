@@ -65,7 +65,7 @@ def test_given_a_job_when_its_objects_are_read_then_each_carries_a_class_that_a_
     line.push_spec(tenant, spec() + "retention: {raw: 7d}\n")
     job = line.run(tenant, films(2))
     classes: dict[str, set[str]] = {}
-    for info in line.objects.list(line.keys(job).prefix):
+    for info in (*line.objects.list(line.keys(job).prefix), *line.objects.list(f"results/{tenant}/")):
         tags = line.s3.get_object_tagging(Bucket=line.bucket, Key=info.key)["TagSet"]
         classes.setdefault("/".join(f"{tag['Key']}={tag['Value']}" for tag in tags), set()).add(info.key)
     assert classes.keys() == {"retention=working", "retention=7d", "retention=results"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,10 @@ def test_given_the_stack_is_up_when_status_is_asked_then_it_is_what_up_said(
     assert None not in local_stack.to_json().values()
 
 
-def test_given_the_stack_is_up_when_up_again_then_it_is_quick_and_the_same(
+def test_given_the_stack_is_up_when_up_again_then_it_is_the_same(
     local_stack: LocalStatus, local_state_dir: Path
 ) -> None:
-    began = time.monotonic()
     assert stack.up(local_state_dir, scenario="calm") == local_stack
-    assert time.monotonic() - began < 15
 
 
 def test_given_the_stack_is_up_when_functions_are_listed_then_each_is_there_and_openai_is_the_simulator(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -100,9 +99,7 @@ def test_our_version_can_be_read_in_a_function(core: Package) -> None:
 
 def test_a_second_build_is_taken_from_the_cache(core: Package, build_dir: Path) -> None:
     before = core.path.stat().st_mtime_ns
-    started = time.perf_counter()
     assert package(build_dir=build_dir) == core
-    assert time.perf_counter() - started < 2
     assert core.path.stat().st_mtime_ns == before
 
 

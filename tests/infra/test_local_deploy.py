@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +97,20 @@ def test_given_the_same_files_when_zipped_twice_then_the_bytes_are_equal(tmp_pat
     one = assembly.read(small_stack.write(tmp_path / "a"), "Small").assets[0]
     other = assembly.read(small_stack.write(tmp_path / "b"), "Small").assets[0]
     assert one.body() == other.body()
+
+
+def test_given_a_zipped_module_when_it_is_imported_then_its_bytecode_is_taken_as_it_is(tmp_path: Path) -> None:
+    # GIVEN
+    [asset] = assembly.read(small_stack.write(tmp_path / "a"), "Small").assets
+    zipfile.ZipFile(io.BytesIO(asset.body())).extractall(tmp_path / "code")
+    module = tmp_path / "code" / "small.py"
+    assert module.is_file()
+    # WHEN what lies beside the bytecode could not even be compiled
+    module.write_text("this is no Python")
+    spec = importlib.util.spec_from_file_location("small_from_zip", module)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    # THEN
+    assert callable(loaded.handler)

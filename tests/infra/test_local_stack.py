@@ -60,9 +60,7 @@ def bring_up(state_dir: Path, assembly_dir: Path) -> tuple[LocalStatus, list[str
 def test_given_nothing_when_up_twice_then_the_second_changes_nothing(state_dir: Path, assembly_dir: Path) -> None:
     first, _ = bring_up(state_dir, assembly_dir)
     process = StateDir(state_dir).load().emulator
-    began = time.monotonic()
     second, said = bring_up(state_dir, assembly_dir)
-    assert time.monotonic() - began < 5
     assert first.state == "up"
     assert second == first
     assert said == ["Small is deployed already, unchanged"]

@@ -167,10 +167,13 @@ class Deployed:
         return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 
     def children(self, job: Job) -> list[dict[str, Any]]:
-        """The child executions of the job's Maps, oldest first, each with its `events`."""
+        """The child executions of the job's Maps, oldest first, each with its input and its `events`."""
         runs = self.states.list_map_runs(executionArn=self.execution_arn(job))["mapRuns"]
         found = [
-            {**child, "events": self.history(child["executionArn"])}
+            {
+                **self.states.describe_execution(executionArn=child["executionArn"]),
+                "events": self.history(child["executionArn"]),
+            }
             for run in runs
             for child in self.states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
         ]

@@ -161,3 +161,9 @@ def _bodies(objects: Objects, but: tuple[str, ...]) -> Iterator[tuple[str, bytes
 
 def plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
+
+
+def spent(control: SimulatorControl) -> tuple[int, int]:
+    """Jobs made at the provider, and tokens it billed."""
+    journal = control.journal()
+    return len(journal["creates"]), journal["tokens_billed"]["input"] + journal["tokens_billed"]["output"]

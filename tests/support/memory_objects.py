@@ -90,15 +90,17 @@ class MemoryObjects:
                 )
             return found.info
 
-    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
-        return self._write(key, body, content_type)
+    def put(
+        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+    ) -> ObjectInfo:
+        return self._write(key, body, content_type, retention)
 
-    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str) -> bool:
+    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         with self._buckets.lock:
             found = self.stored(key)
             if (None if found is None else found.info.etag) != etag:
                 return False
-            self._write(key, body, content_type)
+            self._write(key, body, content_type, retention)
             return True
 
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:

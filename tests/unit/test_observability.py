@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tallybatch.domain.errors import BadInput, Problem, TallybatchError
-from tallybatch.observability import count, logger, observed
+from tallybatch.observability import emit, logger, observed
 from tallybatch.settings import SealJob
 
 EVENT = {"tenant": "acme", "job_key": "k", "attempt": 2, "shard_id": "s", "bucket": "b", "title": "SECRET"}
@@ -121,15 +121,15 @@ def test_given_a_warm_function_when_called_again_then_the_environment_is_read_on
         return settings
 
     first = handler({}, None)
-    monkeypatch.setenv("TALLYBATCH_BUCKET", "another")
+    monkeypatch.delenv("TALLYBATCH_BUCKET")
     assert handler({}, None) is first
 
 
 def test_given_metrics_when_counted_then_each_call_is_one_document_with_its_own_function(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    count("SealJob", JobsCompleted=1, RecordsSucceeded=3201)
-    count("FailJob", JobsFailed=1)
+    emit("SealJob", counts={"JobsCompleted": 1, "RecordsSucceeded": 3201}, age_s=90)
+    emit("FailJob", counts={"JobsFailed": 1})
     first, second = (json.loads(text) for text in capsys.readouterr().out.splitlines())
     (metrics,) = first["_aws"]["CloudWatchMetrics"]
     assert metrics["Namespace"] == "Tallybatch"
@@ -137,6 +137,7 @@ def test_given_metrics_when_counted_then_each_call_is_one_document_with_its_own_
     assert {(metric["Name"], metric["Unit"]) for metric in metrics["Metrics"]} == {
         ("JobsCompleted", "Count"),
         ("RecordsSucceeded", "Count"),
+        ("JobAge", "Seconds"),
     }
     assert (first["function"], first["JobsCompleted"], first["RecordsSucceeded"]) == ("SealJob", [1.0], [3201.0])
     assert (second["function"], second["JobsFailed"]) == ("FailJob", [1.0])

@@ -12,16 +12,10 @@ from tallybatch.contracts import JobInput, PublishItem, S3Event
 from tallybatch.domain.errors import NotClosed, Permanent
 from tallybatch.domain.rows import Job
 from tallybatch.steps import publish_shard
-from tests.support.films import bytes_of, classes, current, films, key_of, results, scenario, spec
+from tests.support.films import bytes_of, classes, current, films, key_of, results, scenario, spec, spent
 from tests.support.pipeline import Pipeline
 
 RECORDS = 12
-
-
-def spent(pipeline: Pipeline) -> tuple[int, int]:
-    """Jobs made at the provider, and tokens it billed."""
-    journal = pipeline.simulator.control.journal()
-    return len(journal["creates"]), journal["tokens_billed"]["input"] + journal["tokens_billed"]["output"]
 
 
 def request_for(pipeline: Pipeline, job_key: str, attempt: int = 1) -> JobInput:
@@ -55,7 +49,7 @@ def test_given_one_event_three_times_in_parallel_when_built_then_there_is_one_jo
     manifests = [info.key for info in pipeline.objects.list("jobs/") if info.key.endswith("manifest.json")]
     assert len(manifests) == 1
     pipeline.execute(job_key)
-    assert (pipeline.job(job_key).state.value, spent(pipeline)[0]) == ("COMPLETED", 3)
+    assert (pipeline.job(job_key).state.value, spent(pipeline.simulator.control)[0]) == ("COMPLETED", 3)
 
 
 def test_given_an_event_that_comes_late_when_the_job_is_under_way_then_nothing_moves_back(pipeline: Pipeline) -> None:
@@ -112,12 +106,12 @@ def test_given_a_completed_job_when_the_same_file_is_dropped_again_then_nothing_
 ) -> None:
     pipeline.push_spec(spec())
     job = pipeline.run(films(RECORDS))
-    before, stored, paid = pipeline.job(job.job_key), bytes_of(pipeline.objects), spent(pipeline)
+    before, stored, paid = pipeline.job(job.job_key), bytes_of(pipeline.objects), spent(pipeline.simulator.control)
 
     again = pipeline.run(films(RECORDS))
 
     assert again == before
-    assert (bytes_of(pipeline.objects), spent(pipeline)) == (stored, paid)
+    assert (bytes_of(pipeline.objects), spent(pipeline.simulator.control)) == (stored, paid)
     assert len(pipeline.executions.started) == 1
 
 
@@ -131,129 +125,13 @@ def test_given_the_same_content_under_another_name_when_dropped_then_it_is_the_s
     assert len(pipeline.executions.started) == 1
 
 
-def test_given_the_same_records_under_another_version_when_run_then_they_are_reused_and_cost_nothing(
-    pipeline: Pipeline,
-) -> None:
-    pipeline.push_spec(spec(shard_records=5))
-    first = pipeline.run(films(RECORDS))
-    paid = spent(pipeline)
-
-    second = pipeline.run(films(RECORDS), version="v2")
-
-    assert (second.job_key != first.job_key, second.state.value) == (True, "COMPLETED")
-    assert (second.counts["succeeded"], second.counts["reused"], second.counts["submissions"]) == (RECORDS, RECORDS, 0)
-    assert spent(pipeline) == paid
-    assert pipeline.certificate(second).tokens == {}
-    ours, theirs = results(pipeline.objects, second), results(pipeline.objects, first)
-    assert [(row["business_key"], row["output"], row["provider_job_id"]) for row in ours] == [
-        (row["business_key"], row["output"], row["provider_job_id"]) for row in theirs
-    ]
-    assert pipeline.verify(second).ok
-
-
-def test_given_a_version_with_some_new_records_when_run_then_only_they_are_paid(pipeline: Pipeline) -> None:
-    pipeline.push_spec(spec())
-    pipeline.run(films(RECORDS))
-
-    second = pipeline.run(films(RECORDS + 3), version="v2")
-
-    assert (second.counts["succeeded"], second.counts["reused"]) == (RECORDS + 3, RECORDS)
-    assert [entry.records for entry in pipeline.certificate(second).submissions] == [3]
-    assert len(results(pipeline.objects, second)) == RECORDS + 3
-
-
-def test_given_another_tenant_with_the_same_file_when_run_then_nothing_is_shared(pipeline: Pipeline) -> None:
-    pipeline.push_spec(spec())
-    pipeline.push_spec(spec(), tenant="umbrella")
-    first = pipeline.run(films(RECORDS))
-
-    second = pipeline.run(films(RECORDS), tenant="umbrella")
-
-    assert second.job_key != first.job_key
-    assert (second.counts["reused"], second.counts["succeeded"], spent(pipeline)[0]) == (0, RECORDS, 2)
-
-
-def test_given_records_in_flight_for_another_job_when_run_then_it_waits_and_reuses_them(pipeline: Pipeline) -> None:
-    pipeline.push_spec(spec())
-    first = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(request_for(pipeline, first)))
-    assert pipeline.submit(item).status == "submitted"
-
-    second = pipeline.drop(films(RECORDS + 2), version="v2")["job_key"]
-    request = request_for(pipeline, second)
-    reply = pipeline.one_attempt(request)
-
-    assert (reply.verdict, reply.next_attempt) == ("retry", 2)
-    assert classes(pipeline.objects, pipeline.job(second))[key_of(1)] == ["waiting"]
-    pipeline.run_shard(item)  # the first job's answers are accepted, long before it is sealed
-    pipeline.wait(reply.wait_s)
-    pipeline.work(request.model_copy(update={"attempt": 2}))
-    job = pipeline.job(second)
-    assert (job.state.value, job.counts["succeeded"], job.counts["reused"]) == ("COMPLETED", RECORDS + 2, RECORDS)
-    assert [entry.records for entry in pipeline.certificate(job).submissions] == [2, 0]
-    assert pipeline.verify(job).ok
-
-
-def test_given_records_in_flight_that_fail_there_when_that_job_ends_then_this_one_tries_them(
-    pipeline: Pipeline,
-) -> None:
-    scenario(pipeline.simulator.control, records=[{"fault": "error_400", "contains": "Film-004."}])
-    pipeline.push_spec(spec())
-    first = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(request_for(pipeline, first)))
-    pipeline.submit(item)
-    second = pipeline.drop(films(RECORDS), version="v2")["job_key"]
-    reply = pipeline.one_attempt(request_for(pipeline, second))
-    pipeline.work(request_for(pipeline, first))
-    assert pipeline.job(first).counts["failed"] == 1
-
-    pipeline.wait(reply.wait_s)
-    pipeline.work(request_for(pipeline, second, 2))
-
-    job = pipeline.job(second)
-    assert (job.state.value, job.counts["succeeded"], job.counts["reused"]) == ("COMPLETED", RECORDS, RECORDS - 1)
-    assert classes(pipeline.objects, job)[key_of(4)] == ["waiting", "succeeded"]
-
-
-def test_given_waiting_for_another_job_when_many_rounds_pass_then_no_try_is_used_up(pipeline: Pipeline) -> None:
-    pipeline.push_spec(spec(max_attempts=1))
-    first = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(request_for(pipeline, first)))
-    pipeline.submit(item)
-    request = request_for(pipeline, pipeline.drop(films(RECORDS), version="v2")["job_key"])
-
-    for attempt in range(1, 6):
-        reply = pipeline.one_attempt(request.model_copy(update={"attempt": attempt}))
-        assert reply.verdict == "retry"
-        pipeline.wait(reply.wait_s)
-    pipeline.work(request_for(pipeline, first))
-    pipeline.work(request.model_copy(update={"attempt": 6}))
-
-    job = pipeline.job(request.job_key)
-    assert (job.state.value, job.counts["reused"], spent(pipeline)[0]) == ("COMPLETED", RECORDS, 1)
-
-
-def test_given_a_job_that_failed_with_records_in_its_hands_when_another_runs_then_it_takes_them_over(
-    pipeline: Pipeline,
-) -> None:
-    scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "status:401"}])
-    pipeline.push_spec(spec())
-    first = pipeline.run(films(RECORDS))
-    assert first.state.value == "FAILED"
-
-    second = pipeline.run(films(RECORDS), version="v2")
-
-    assert (second.state.value, second.counts["succeeded"], second.counts["reused"]) == ("COMPLETED", RECORDS, 0)
-    assert spent(pipeline)[0] == 1
-
-
 def test_given_a_closed_job_when_every_step_runs_again_then_no_byte_changes(pipeline: Pipeline) -> None:
     scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-003."}])
     pipeline.push_spec(spec(shard_records=5))
     event = pipeline.upload(films(RECORDS))
     job_key = pipeline.build(event)["job_key"]
     pipeline.execute(job_key)
-    job, stored, paid = pipeline.job(job_key), bytes_of(pipeline.objects), spent(pipeline)
+    job, stored, paid = pipeline.job(job_key), bytes_of(pipeline.objects), spent(pipeline.simulator.control)
     submissions = pipeline.ledger.submissions(job_key)
 
     pipeline.wait(5000)
@@ -272,7 +150,11 @@ def test_given_a_closed_job_when_every_step_runs_again_then_no_byte_changes(pipe
     pipeline.seal(request)
 
     assert bytes_of(pipeline.objects) == stored
-    assert (pipeline.job(job_key), pipeline.ledger.submissions(job_key), spent(pipeline)) == (job, submissions, paid)
+    assert (pipeline.job(job_key), pipeline.ledger.submissions(job_key), spent(pipeline.simulator.control)) == (
+        job,
+        submissions,
+        paid,
+    )
     assert pipeline.verify(job).ok
 
 

@@ -144,9 +144,7 @@ class S3Objects:
         the SDK sent again meets its own bytes, which is the success that it was."""
         stream = io.BytesIO(body) if isinstance(body, bytes | bytearray | memoryview) else body
         size, sha256 = _measure(stream)
-        headers: dict[str, Any] = {"ContentType": content_type, "Metadata": {_SHA256: sha256}}
-        if retention:
-            headers["Tagging"] = urlencode({"retention": retention})
+        headers = _headers(content_type, {_SHA256: sha256}, retention)
         with calling(self.uri(key)):
             in_parts = size > self._part_bytes
             if in_parts and (found := self._head(self._bucket, key)):
@@ -170,30 +168,25 @@ class S3Objects:
                 self._sleep(0.05 * 2**tries)
         raise self._kept_racing(key)
 
-    def put(self, key: str, body: bytes, *, content_type: str = "application/octet-stream") -> ObjectInfo:
+    def put(
+        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+    ) -> ObjectInfo:
         sha256 = hashlib.sha256(body).hexdigest()
+        headers = _headers(content_type, {_SHA256: sha256}, retention)
         with calling(self.uri(key)):
-            written = self._client.put_object(
-                Bucket=self._bucket, Key=key, Body=body, ContentType=content_type, Metadata={_SHA256: sha256}
-            )
+            written = self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **headers)
         return _written(key, len(body), sha256, written)
 
-    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str) -> bool:
+    def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """A failed condition that shows our own write (its reply was lost) is a success."""
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         write_id = uuid.uuid4().hex
         metadata = {_SHA256: hashlib.sha256(body).hexdigest(), _WRITE_ID: write_id}
+        headers = _headers(content_type, metadata, retention)
         with calling(self.uri(key)):
             for tries in range(1, MAX_TRIES + 1):
                 try:
-                    self._client.put_object(
-                        Bucket=self._bucket,
-                        Key=key,
-                        Body=body,
-                        ContentType=content_type,
-                        Metadata=metadata,
-                        **condition,
-                    )
+                    self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **headers, **condition)
                     return True
                 except ClientError as error:
                     code = error_code(error)
@@ -309,6 +302,12 @@ class S3Objects:
             where=self.uri(key),
             do="the same write may be repeated later",
         )
+
+
+def _headers(content_type: str, metadata: dict[str, str], retention: str) -> dict[str, Any]:
+    """Arguments that every way of writing shares; the tag is what the bucket's lifecycle rules read."""
+    tagging = {"Tagging": urlencode({"retention": retention})} if retention else {}
+    return {"ContentType": content_type, "Metadata": metadata, **tagging}
 
 
 def _measure(stream: BinaryIO) -> tuple[int, str]:

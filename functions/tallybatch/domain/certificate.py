@@ -58,7 +58,7 @@ def from_bytes(data: bytes, *, where: str) -> Certificate:
     """Raises `ObjectDamaged` unless the bytes are exactly those of a sealed certificate."""
     try:
         certificate = msgspec.json.decode(data, type=Certificate)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         raise ObjectDamaged("the certificate cannot be read", where=where) from None
     if certificate.sha256 != _own_hash(certificate) or data != _render(certificate):
         raise ObjectDamaged("the certificate does not have its own hash", where=where)
@@ -74,9 +74,10 @@ def _render(certificate: Certificate) -> bytes:
 
 
 def total_tokens(closure: Closure) -> dict[str, int]:
-    """Tokens over all submissions, as the providers bill them."""
+    """Tokens over all submissions and their ghosts, as the providers bill them."""
     total: dict[str, int] = {}
     for entry in closure.submissions:
-        for kind, count in entry.tokens.items():
-            total[kind] = total.get(kind, 0) + count
+        for tokens in (entry.tokens, entry.duplicate_tokens):
+            for kind, count in tokens.items():
+                total[kind] = total.get(kind, 0) + count
     return total

@@ -50,6 +50,7 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """S3 key of the outcome object, "" for a lost shard."""
     counts: dict[str, int] = {}
     tokens: dict[str, int] = {}
+    duplicate_tokens: dict[str, int] = {}
     anomalies: dict[str, int] = {}
     submitted_at: float = 0
     terminal_at: float = 0

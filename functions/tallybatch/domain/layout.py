@@ -102,6 +102,10 @@ class JobKeys:
         """The shards of an attempt, as ShardMap reads them."""
         return self.attempt(attempt) + "shards.json"
 
+    def no_items(self, attempt: int) -> str:
+        """The empty list that a cancelled job's ShardMap reads."""
+        return self.attempt(attempt) + "no-shards.json"
+
     def open_records(self, attempt: int, sha256: str) -> str:
         """What reconciliation left to do after an attempt; PlanAttempt builds the next one from it."""
         return f"{self.attempt(attempt)}open-{sha256[:16]}.jsonl.zst"

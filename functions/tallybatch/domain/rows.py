@@ -29,6 +29,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_count: int = 0
     deadline_at: float = 0
     execution_name: str = ""
+    cancel_requested_at: float = 0
+    """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
@@ -64,6 +66,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int = 1
     owner: str = ""
     """Nonce of the invocation that may call create. Never expires by clock."""
+    first_claimed_at: float = 0
+    """When the first generation was claimed."""
     claimed_at: float = 0
     create_by: float = 0
     """The owner does not send create after this moment (Unix seconds)."""
@@ -84,7 +88,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     absences: tuple[Evidence, ...] = ()
     """For each earlier generation whose job was proven not to exist: the look that proved it."""
     ghosts: tuple[str, ...] = ()
-    """Provider jobs of this submission other than the bound one."""
+    """Provider jobs of this submission other than the bound one: cancelled, harvested, and booked as duplicates."""
     earlier_jobs: tuple[str, ...] = ()
     """Provider jobs of earlier generations that ended without running (quota refusals)."""
     not_before: float = 0
@@ -100,6 +104,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: dict[str, int] = {}
     """Records by outcome class, after reconciliation."""
     tokens: dict[str, int] = {}
+    """As billed by the bound provider job."""
+    duplicate_tokens: dict[str, int] = {}
+    """As billed by ghosts."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
 
@@ -125,8 +132,13 @@ class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of the outcome line."""
 
 
+NOBODY = ""
+"""Owner of a record that its last owner has given up: the next job that wants it takes it over."""
+
+
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One slot for an accepted answer. `owner` is the job_key that may spend on it; `answer` is set once accepted."""
+    """One slot for an accepted answer. `owner` is the job_key that may spend on it, or NOBODY; `answer` is set once
+    accepted."""
 
     record_key: str
     owner: str

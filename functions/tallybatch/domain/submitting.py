@@ -17,6 +17,9 @@ _S = SubmissionState
 Change = Callable[[Submission], Submission | None]
 """A pure change of a row; None leaves it as it is."""
 
+SEARCH_MARGIN_S = 600
+"""How much older than a claim a provider's job may look, for clocks that differ."""
+
 CREATE_TIMEOUT_S = 60
 """How long a create call may be under way before its caller gives up on an answer."""
 
@@ -56,6 +59,7 @@ def claim(row: Submission, *, owner: str, now: float, rules: SubmitRules) -> Sub
         row,
         state=_S.SUBMITTING,
         owner=owner,
+        first_claimed_at=row.first_claimed_at or now,
         claimed_at=now,
         create_by=now + rules.create_within_s,
         updated_at=now,

@@ -16,6 +16,8 @@ class Tallied(msgspec.Struct, gc=False):
 
     result: RecordResult
     raw: RawRef
+    provider_job_id: str = ""
+    """Set when a duplicate provider job gave the answer."""
     conflict: bool = False
     notes: tuple[str, ...] = ()
 
@@ -26,6 +28,7 @@ class ShardTally:
     def __init__(self, expected: Iterable[str]) -> None:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
+        self.ghost_usage: list[Usage] = []
         self._input = self._cached_input = self._output = self._reasoning = 0
 
     @property
@@ -51,6 +54,15 @@ class ShardTally:
         else:
             self._add_again(known, result, raw)
         return True
+
+    def add_ghost(self, result: RecordResult, raw: RawRef, provider_job_id: str) -> None:
+        """A line of a duplicate provider job: it is billed too, and its answer counts where there is no other."""
+        self.ghost_usage.append(result.usage)
+        if result.record_id not in self._by_id or not _answered(result):
+            return
+        known = self._by_id[result.record_id]
+        if known is None or not _answered(known.result):
+            self._by_id[result.record_id] = Tallied(result, raw, provider_job_id, notes=("duplicate_submission",))
 
     def _add_again(self, known: Tallied, result: RecordResult, raw: RawRef) -> None:
         was, now = _answered(known.result), _answered(result)

@@ -257,6 +257,7 @@ def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
         attempt=job.attempt + 1,
         execution_name=identity.execution_name(job.job_key, job.run + 1),
         drop=drop.version,
+        cancel_requested_at=0,
         deadline_at=now + drop.spec.limits.deadline.total_seconds(),
         reason="",
         updated_at=now,

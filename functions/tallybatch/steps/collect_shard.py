@@ -9,14 +9,18 @@ from typing import BinaryIO, cast
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
-from tallybatch.domain.errors import Conflict, NotFound, ResultsGone
+from tallybatch.domain.errors import Conflict, NotFound, ProviderUnavailable, ResultsGone
+from tallybatch.domain.identity import submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
-from tallybatch.ports import Clock, Ledger, Objects, ProviderApi
+from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
+from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.transitions import change_submission
 
 PROVIDER_JOB = "provider_job.json"
+GHOST = "ghost-"
+"""Prefix of the channels of a duplicate provider job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +37,88 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     if row is None or not row.provider_job_id:
         raise NotFound("no provider job is bound to this submission", where=f"{item.job_key} {item.shard_id}")
     context = load_job(ports.objects, item.tenant, item.job_key)
+    row = _with_older_ghosts(row, ports)
     job = ports.provider.get(row.provider_job_id)
-    gone = 0
-    channels: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-    for channel, source in job.channels.items():
-        key = context.keys.raw(item.attempt, row.submission_key, f"{channel}.jsonl")
-        try:
-            sizes[channel] = _fetch(source, key, context, ports)
-        except ResultsGone:
-            gone += 1
-            continue
-        channels[channel] = key
+    harvest = _Harvest(row, context, ports)
+    harvest.take(job, "")
+    for ghost in row.ghosts:
+        harvest.take(_ended(ghost, ports), f"{GHOST}{ghost}-")
     _keep_job_record(job.raw, row, context, ports.objects)
 
     def collected(now: Submission) -> Submission | None:
         if now.state is not SubmissionState.TERMINAL:
             return None
-        anomalies = {**now.anomalies, "results_gone": gone} if gone else now.anomalies
+        anomalies = dict(now.anomalies)
+        if harvest.gone:
+            anomalies["results_gone"] = harvest.gone
+        if row.ghosts:
+            anomalies["duplicate_submission"] = len(row.ghosts)
         return replace(
             now,
             state=SubmissionState.COLLECTED,
-            channels=channels,
+            channels=harvest.channels,
             progress=dict(job.counts),
             anomalies=anomalies,
             updated_at=ports.clock.now(),
         )
 
     change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, collected)
-    return sizes
+    return harvest.sizes
+
+
+class _Harvest:
+    """Raw objects by channel, and what could not be had any more."""
+
+    def __init__(self, row: Submission, context: JobContext, ports: Ports) -> None:
+        self._row, self._context, self._ports = row, context, ports
+        self.channels: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.gone = 0
+
+    def take(self, job: ProviderJob, prefix: str) -> None:
+        row = self._row
+        for channel, source in job.channels.items():
+            name = prefix + channel
+            key = self._context.keys.raw(row.attempt, row.submission_key, f"{name}.jsonl")
+            try:
+                self.sizes[name] = _fetch(source, key, self._context, self._ports)
+            except ResultsGone:
+                self.gone += 1
+            else:
+                self.channels[name] = key
+
+
+def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
+    """Look once more for jobs of generations whose create was never answered: one that shows up late is paid for."""
+    known = {row.provider_job_id, *row.earlier_jobs, *row.ghosts}
+    late: list[str] = []
+    for generation in range(1, row.generation):
+        marker = submission_key(
+            job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
+        )
+        found = ports.provider.find(marker, since=row.first_claimed_at - SEARCH_MARGIN_S)
+        late += [job.id for job in found.jobs if job.id not in known]
+    if not late:
+        return row
+    for ghost in late:
+        ports.provider.cancel(ghost)
+    now = ports.clock.now()
+    return change_submission(
+        ports.ledger,
+        row.job_key,
+        row.attempt,
+        row.shard_id,
+        lambda current: bind(current, late[0], now, ghosts=tuple(late[1:])),
+    )
+
+
+def _ended(ghost: str, ports: Ports) -> ProviderJob:
+    """Raises `ProviderUnavailable` while a cancelled ghost has not ended: what it finished by then is billed."""
+    job = ports.provider.get(ghost)
+    if job.state not in TERMINAL_STATES:
+        ports.provider.cancel(ghost)
+        raise ProviderUnavailable("a cancelled duplicate job has not ended yet", where=f"provider job {ghost}")
+    return job
 
 
 def _fetch(source: str, key: str, context: JobContext, ports: Ports) -> int:

@@ -35,14 +35,7 @@ class Ports:
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
     context = load_job(ports.objects, request.tenant, request.job_key)
-    if not was_planned(ports.objects, context.keys, before=request.attempt):
-        shards = context.manifest.shards
-        items = [_item(context, request.attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
-    else:
-        items = _retry_items(context, request.attempt, ports)
-    items_key = context.keys.items(request.attempt)
-    body = msgspec.json.encode([item.model_dump() for item in items])
-    ports.objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
+    items_key, count = _plan(request, context, ports)
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.SUBMITTING, attempt=request.attempt)
     if request.attempt == 1:
         ports.events.publish("JobStarted", {"job_key": job.job_key, "tenant": job.tenant, "expected": job.expected})
@@ -52,9 +45,29 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
         bucket=request.bucket,
         attempt=request.attempt,
         items_key=items_key,
-        shard_count=len(items),
+        shard_count=count,
         max_parallel=context.spec.shards.max_parallel,
     )
+
+
+def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, int]:
+    """The list of shards and its length. A plan that is there stays; a cancelled job gets none, so that a later run
+    still knows what was never handed over."""
+    objects, attempt = ports.objects, request.attempt
+    items_key = context.keys.items(attempt)
+    if objects.head(items_key) is None:
+        job = ports.ledger.job(request.job_key)
+        if job is not None and job.cancel_requested_at:
+            items_key = context.keys.no_items(attempt)
+            items: list[ShardItem] = []
+        elif was_planned(objects, context.keys, before=attempt):
+            items = _retry_items(context, attempt, ports)
+        else:
+            shards = context.manifest.shards
+            items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+        body = msgspec.json.encode([item.model_dump() for item in items])
+        objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
+    return items_key, len(msgspec.json.decode(objects.get(items_key)))
 
 
 def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:

@@ -11,7 +11,7 @@ from tallybatch.domain.errors import NotFound
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.rows import Submission
-from tallybatch.ports import TERMINAL_STATES, Clock, JobError, Ledger, ProviderApi, ProviderJob
+from tallybatch.ports import TERMINAL_STATES, Clock, JobError, Ledger, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.submit_shard import quota_refused
 from tallybatch.steps.transitions import advance_job, change_submission
 
@@ -42,7 +42,9 @@ def run(item: ShardItem, ports: Ports, *, waited_s: float, max_wait_s: float) ->
     )
     if terminal:
         return PollReply(status="terminal", state=job.state.value)
-    advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
+    ours = advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
+    if ours.cancel_requested_at and job.state is not ProviderState.CANCELLING:
+        ports.provider.cancel(job.id)
     wait_s = min(max(FIRST_WAIT_S, waited_s * GROWTH), max_wait_s)
     return PollReply(status="running", wait_s=round(wait_s), state=job.state.value)
 

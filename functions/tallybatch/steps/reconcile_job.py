@@ -48,6 +48,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         items_key=closure.publish_key,
         max_parallel=max(8, context.spec.shards.max_parallel),
     )
+    if job.cancel_requested_at and not closure.closed:
+        return reply.model_copy(update={"verdict": "cancelled"})
     if closure.open and not closure.overdue:
         patient = closure.open == closure.waiting + closure.unsettled
         wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
@@ -164,6 +166,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         outcomes=row.outcomes_key if done else "",
         counts=row.counts,
         tokens=row.tokens,
+        duplicate_tokens=row.duplicate_tokens,
         anomalies=row.anomalies,
         submitted_at=row.submitted_at,
         terminal_at=row.terminal_at,

@@ -5,9 +5,9 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -15,14 +15,17 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
+from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
-from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef
+from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef, Usage
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.rows import AcceptedAnswer, Submission
+from tallybatch.domain.retries import Disposition
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
+from tallybatch.steps.collect_shard import GHOST
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, fetch_accepted
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
@@ -69,6 +72,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             outcomes_key=context.keys.outcomes(item.attempt, row.submission_key),
             counts=counts,
             tokens=msgspec.to_builtins(usage),
+            duplicate_tokens=_total(tally.ghost_usage),
             anomalies={**now.anomalies, **tally.anomalies},
             updated_at=ports.clock.now(),
         )
@@ -77,17 +81,27 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     return counts
 
 
+def _total(usages: list[Usage]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for usage in usages:
+        total.update(msgspec.to_builtins(usage))
+    return dict(total)
+
+
 def _tally(row: Submission, records: list[ShardRecord], context: JobContext, ports: Ports) -> ShardTally:
     """Read every channel. Lines that name no record of ours are quarantined with their bytes."""
     tally = ShardTally(record.record_id for record in records)
     provider_format = ports.formats(context.spec)
     strays: list[bytes] = []
-    for channel in sorted(row.channels):
+    for channel in sorted(name for name in row.channels if not name.startswith(GHOST)):
         strays += _read_channel(row.channels[channel], tally, provider_format, ports.objects)
+    disagree = _counts_disagree(row, tally)
+    for channel in sorted(name for name in row.channels if name.startswith(GHOST)):
+        _read_ghost(channel, row.channels[channel], tally, provider_format, ports.objects)
     if strays:
         body = b"".join(line + b"\n" for line in strays)
         ports.objects.put_once(context.keys.unknown_ids(row.submission_key), body, content_type="application/x-ndjson")
-    if _counts_disagree(row, tally):
+    if disagree:
         tally.anomalies["counts_disagree"] += 1
     return tally
 
@@ -101,21 +115,34 @@ def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
 
 def _read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> Iterator[bytes]:
     """Add every line of a raw object to the tally; yields lines with unknown ids. Blank lines say nothing."""
+    uri, parse, add = objects.uri(key), provider_format.parse, tally.add
+    for offset, line in _lines(key, objects):
+        try:
+            result = parse(line)
+        except ValueError:
+            if line.strip():
+                tally.anomalies["unparsable"] += 1
+        else:
+            if not add(result, RawRef(uri, offset, len(line), sha256_hex(line))):
+                yield line
+
+
+def _read_ghost(channel: str, key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> None:
     uri = objects.uri(key)
-    parse, add, sha256 = provider_format.parse, tally.add, hashlib.sha256
+    provider_job_id = channel.removeprefix(GHOST).rpartition("-")[0]
+    for offset, line in _lines(key, objects):
+        with suppress(ValueError):
+            result = provider_format.parse(line)
+            tally.add_ghost(result, RawRef(uri, offset, len(line), sha256_hex(line)), provider_job_id)
+
+
+def _lines(key: str, objects: Objects) -> Iterator[tuple[int, bytes]]:
+    """Byte offset and bytes of each line of a raw object."""
     offset = 0
     with objects.open(key) as stream:
         for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")):
-            length = len(line)
-            try:
-                result = parse(line)
-            except ValueError:
-                if line.strip():
-                    tally.anomalies["unparsable"] += 1
-            else:
-                if not add(result, RawRef(uri, offset, length, sha256(line).hexdigest())):
-                    yield line
-            offset += length + 1
+            yield offset, line
+            offset += len(line) + 1
 
 
 def _conclude(
@@ -124,9 +151,11 @@ def _conclude(
     excluded = read_excluded(ports.objects, context.keys.claims(row.attempt, row.submission_key))
     reused = _reused(excluded, ports.objects)
     builder = _Outcomes(row, context)
+    decide = context.retry_policy.decide
     file = OutcomeFile()
     counts: Counter[OutcomeClass] = Counter()
     accepted: list[tuple[int, str]] = []
+    given_up: list[RecordClaim] = []
     for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
         if record.record_id in reused:
             outcome = builder.reused(record, reused[record.record_id])
@@ -136,6 +165,8 @@ def _conclude(
             outcome = builder.returned(record, back)
             if outcome.outcome is OutcomeClass.SUCCEEDED:
                 accepted.append((number, outcome.record_key))
+            elif decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+                given_up.append(RecordClaim(outcome.record_key, NOBODY, row.attempt))
         if "model_drift" in outcome.notes:
             tally.anomalies["model_drift"] += 1
         counts[outcome.outcome] += 1
@@ -143,6 +174,8 @@ def _conclude(
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
+    if given_up:  # or two jobs that each failed a record of the other's would wait for each other until their deadline
+        ports.ledger.take_over_records(given_up, from_job=row.job_key)
     return {outcome.value: count for outcome, count in counts.items()}
 
 
@@ -212,7 +245,7 @@ class _Outcomes:
             output=msgspec.Raw(output) if output else NO_OUTPUT,
             notes=notes,
             provider=row.provider,
-            provider_job_id=row.provider_job_id,
+            provider_job_id=back.provider_job_id or row.provider_job_id,
             provider_request_id=result.request_id,
             model_version=result.model_version,
             finish_reason=result.finish_reason,

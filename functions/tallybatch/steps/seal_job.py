@@ -44,13 +44,13 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     job = ports.ledger.job(request.job_key)
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     if not closure.closed:
-        return _end_partial(job, closure, context, ports)
+        return _end_open(job, closure, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
     report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
     if ports.objects.head(context.keys.certificate) is None:
-        write_report(ports.objects, context.keys, report)
+        write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     certificate = _certify(closure, parts, context, ports.objects)
     _switch(results, certificate, parts, context, ports.objects)
     finished = advance_job(
@@ -69,26 +69,30 @@ def run(request: JobInput, ports: Ports) -> SealReply:
         tenant=job.tenant,
         job_key=job.job_key,
         state=finished.state.value,
+        age_s=round(finished.updated_at - finished.created_at),
         certificate=finished.certificate,
         results_uri=results_uri,
     )
 
 
-def _end_partial(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
-    report = job_report(job, context.manifest, closure, state="PARTIAL", results_uri="", parts=0)
-    write_report(ports.objects, context.keys, report)
+def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
+    """A job whose sets do not close publishes nothing: it was cancelled, or something is open or unknown."""
+    state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
+    report = job_report(job, context.manifest, closure, state=state.value, results_uri="", parts=0)
+    write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     ended = advance_job(
         ports.ledger,
         ports.clock,
         job.job_key,
-        JobState.PARTIAL,
+        state,
         attempt=closure.attempt,
         counts=final_counts(closure),
         reason=report["verdict"],
         report=ports.objects.uri(context.keys.report_html),
     )
-    _announce("JobPartial", ended, closure, ports.events)
-    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value)
+    _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
+    age_s = round(ended.updated_at - ended.created_at)
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
 
 
 def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:
@@ -175,7 +179,8 @@ def _switch(
         body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
         body = msgspec.json.format(body, indent=1) + b"\n"
         etag = info.etag if info else None
-        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json"):
+        kept = context.retention("results")
+        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json", retention=kept):
             return
     raise LedgerBusy("current.json changed under every try", where=results.current)
 

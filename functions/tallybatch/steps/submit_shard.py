@@ -24,10 +24,10 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submission_input import prepare_input
 from tallybatch.steps.transitions import advance_job, change_submission
 
-_SEARCH_MARGIN_S = 600
-"""How much older than our claim a provider's job may look, for clocks that differ."""
 _TOKEN_LIFE_S = 6 * 3600
 """How long an idempotency token is relied on. AWS does not document its life for Bedrock's batch jobs."""
+SUBMISSION_PIN = "SUBMISSION"
+"""Kind of the pins that lead from a marker to its submission; written before anything is created."""
 _QUOTA_WAIT_S = 60
 _QUOTA_WAIT_MAX_S = 1800
 
@@ -51,6 +51,9 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
         if step is Next.RESOLVE and submitting.absence_is_proven(row, ports.clock.now(), rules):
             step = Next.CLAIM
     if step is Next.CLAIM:
+        job = ports.ledger.job(item.job_key)
+        if job is not None and job.cancel_requested_at:
+            return SubmitReply(status="cancelled")
         row = _claim_and_create(item, row, ports, rules)
     assert row is not None  # noqa: S101 - each branch above has set it
     if row.provider_job_id and row.state is SubmissionState.SUBMITTED:
@@ -73,7 +76,7 @@ def _reply(row: Submission, now: float, unknown_wait_s: float) -> SubmitReply:
 def _resolve(item: ShardItem, row: Submission, ports: Ports) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
     with the same token instead, which can make no second job."""
-    found = ports.provider.find(row.submission_key, since=row.claimed_at - _SEARCH_MARGIN_S)
+    found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
     now = ports.clock.now()
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
@@ -109,12 +112,18 @@ def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rul
         except Permanent as refused:
             told = _refused(fresh, str(refused), ports.clock.now())
             return ports.ledger.put_submission(told, expected_version=expected_version) or _reread(item, ports)
+    ports.ledger.pin(SUBMISSION_PIN, fresh.submission_key, place_of(fresh))
     owner = uuid.uuid4().hex
     claimed = submitting.claim(replace(fresh, file_id=file_id), owner=owner, now=ports.clock.now(), rules=rules)
     mine = ports.ledger.put_submission(claimed, expected_version=expected_version)
     if mine is None or mine.owner != owner:
         return _reread(item, ports)
     return _create(mine, context, ports)
+
+
+def place_of(row: Submission) -> str:
+    """Where a marker leads: what the sweeper looks up when it meets one at a provider."""
+    return f"{row.job_key}/{row.attempt}/{row.shard_id}"
 
 
 def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:

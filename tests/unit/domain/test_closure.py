@@ -115,7 +115,7 @@ def ends(job: Sequence[Sequence[Fate]]) -> Counter[str]:
     return Counter(fate.ends for shard in job for fate in shard)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JOBS)
 def test_given_any_job_when_folded_then_every_record_is_in_the_one_set_its_history_says(job: list[list[Fate]]) -> None:
     sets, expected = fold(job).sets, ends(job)
@@ -131,7 +131,7 @@ def test_given_any_job_when_folded_then_every_record_is_in_the_one_set_its_histo
     assert sets.expected == sets.succeeded + sets.failed.total() + sets.open + sets.missing
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JOBS)
 def test_given_any_job_when_folded_then_just_the_open_records_are_tried_anew_with_their_tries_and_reason(
     job: list[list[Fate]],
@@ -153,7 +153,7 @@ def test_given_any_job_when_folded_then_just_the_open_records_are_tried_anew_wit
     assert not done.left_over
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS, st.randoms(use_true_random=False))
 def test_given_a_shards_rows_in_any_order_when_folded_then_the_sets_are_the_same(
     job: list[list[Fate]], random: Random
@@ -163,7 +163,7 @@ def test_given_a_shards_rows_in_any_order_when_folded_then_the_sets_are_the_same
     assert shuffled.open == ordered.open
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS)
 def test_given_a_deadline_that_has_passed_when_folded_then_nothing_is_tried_again_and_only_lost_shards_stay_open(
     job: list[list[Fate]],
@@ -178,7 +178,7 @@ def test_given_a_deadline_that_has_passed_when_folded_then_nothing_is_tried_agai
     assert done.sets.missing == expected["missing"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(JOBS, st.lists(st.sampled_from(["known", "foreign"]), min_size=1, max_size=4))
 def test_given_rows_too_many_when_folded_then_each_is_counted_as_unknown_or_duplicate(
     job: list[list[Fate]], kinds: list[str]

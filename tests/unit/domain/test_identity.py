@@ -44,20 +44,21 @@ def independent(parts: list[str]) -> str:
     return hashlib.sha256(rfc8785.dumps(parts)).hexdigest()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(TEXT | NASTY, max_size=8))
 def test_given_any_strings_when_encoded_then_the_form_is_that_of_rfc_8785(parts: list[str]) -> None:
     assert identity.canonical(parts) == rfc8785.dumps(parts)
     assert identity.digest(*parts) == independent(parts)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(NASTY, max_size=4), st.lists(NASTY, max_size=4))
 def test_given_two_lists_when_they_differ_then_their_digests_differ(one: list[str], other: list[str]) -> None:
     assume(one != other)
     assert identity.digest(*one) != identity.digest(*other)
 
 
+@settings(max_examples=60, deadline=None)
 @given(TEXT, TEXT, st.integers(0, 12))
 def test_given_a_boundary_when_shifted_then_the_digest_changes(one: str, other: str, at: int) -> None:
     joined = one + other
@@ -166,6 +167,7 @@ def test_given_a_record_when_the_configuration_changes_then_just_the_keys_that_d
     assert (other.record_key("r", "v") != IDENTITY.record_key("r", "v")) == (field in RECORD_KEY_PARTS)
 
 
+@settings(max_examples=60, deadline=None)
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_given_two_records_when_key_or_version_differ_then_so_do_both_keys(
     key: str, version: str, other_key: str, other_version: str
@@ -175,6 +177,7 @@ def test_given_two_records_when_key_or_version_differ_then_so_do_both_keys(
     assert IDENTITY.record_key(key, version) != IDENTITY.record_key(other_key, other_version)
 
 
+@settings(max_examples=60, deadline=None)
 @given(TEXT, TEXT)
 def test_given_any_record_when_keyed_then_the_keys_fit_every_wire(key: str, version: str) -> None:
     record_id = IDENTITY.record_id(key, version)
@@ -197,7 +200,7 @@ JSON_VALUE = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(TEXT, JSON_VALUE, min_size=2, max_size=5), st.randoms(use_true_random=False))
 def test_given_settings_when_written_in_another_order_then_their_digest_is_the_same(
     value: dict[str, Any], random: Any
@@ -212,7 +215,7 @@ def test_given_settings_when_written_in_another_order_then_their_digest_is_the_s
     assert identity.settings_digest(reordered(value)) == identity.settings_digest(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(TEXT, JSON_VALUE, max_size=4), st.dictionaries(TEXT, JSON_VALUE, max_size=4))
 def test_given_two_settings_when_they_differ_then_so_do_their_digests(
     one: dict[str, Any], other: dict[str, Any]
@@ -225,6 +228,7 @@ def test_given_settings_when_a_list_is_reordered_then_the_digest_changes() -> No
     assert identity.settings_digest({"stop": ["a", "b"]}) != identity.settings_digest({"stop": ["b", "a"]})
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.text("0123456789abcdef", min_size=64, max_size=64), unique=True, max_size=6), st.randoms())
 def test_given_shards_when_prepared_in_any_order_then_the_input_hash_is_one(hashes: list[str], random: Any) -> None:
     shuffled = hashes[:]

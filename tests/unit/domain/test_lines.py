@@ -13,7 +13,7 @@ from tallybatch.domain.lines import newline_split
 BODY = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\x0b", b"\x1c", b"\xc2\x85", b"\xe2\x80\xa8", b""]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(BODY.map(b"".join), st.lists(st.integers(0, 30), max_size=5))
 def test_given_any_chunks_when_split_then_the_lines_are_those_of_the_whole(body: bytes, cuts: list[int]) -> None:
     places = sorted({0, *(min(cut, len(body)) for cut in cuts), len(body)})

@@ -148,6 +148,12 @@ def test_given_a_record_beyond_a_shard_when_prepared_then_both_sizes_are_named(t
     assert "1,000" in bad["reason"]
 
 
+def test_given_a_record_that_just_fits_a_shard_when_prepared_then_it_is_taken(tmp_path: Path) -> None:
+    done = prepare_bytes(with_third(film("x", "x" * 900)), tmp_path, limits=ShardLimits(10, 1000))
+    assert (done.bad_count, done.records) == (0, 4)
+    assert max(shard.request_bytes for shard in done.shards) == 1000
+
+
 def test_given_a_key_three_times_when_prepared_then_each_repetition_names_both_lines(tmp_path: Path) -> None:
     body = b"\n".join([film("a"), film("b"), film("a"), film(7), film("a"), film("7")])
     done = prepare_bytes(body, tmp_path)

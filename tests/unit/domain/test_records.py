@@ -74,7 +74,7 @@ def shuffled(value: Any, how: random.Random) -> Any:
     return [shuffled(item, how) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUE, VALUE, st.integers(0, 1000))
 def test_given_a_record_when_its_keys_are_written_in_another_order_then_its_line_is_the_same(
     title: Any, extra: Any, seed: int
@@ -87,7 +87,7 @@ def test_given_a_record_when_its_keys_are_written_in_another_order_then_its_line
     assert msgspec.json.decode(decode_record(one.line).input) == {"title": title, "extra": extra}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(min_size=1, max_size=20).filter(str.isprintable), st.text(max_size=20), st.text(max_size=20))
 def test_given_any_text_when_read_then_the_shard_line_says_it_all(key: str, title: str, version: str) -> None:
     version = version or "v"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallybatch.domain.outcomes import OutcomeClass
@@ -70,6 +70,7 @@ def test_given_a_job_that_only_waits_when_rounds_follow_then_the_backoff_of_the_
     ]  # fmt: skip
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 10_000), st.floats(0, 86_400), st.booleans())
 def test_given_any_attempt_when_asked_then_the_pause_is_finite_whole_and_does_not_shrink(
     attempt: int, backoff_s: float, waiting: bool

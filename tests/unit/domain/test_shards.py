@@ -32,7 +32,7 @@ def lines_of(shard: ShardFile) -> list[bytes]:
         return list(read_zstd_lines(file))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(RECORDS, LIMITS)
 def test_given_any_lines_when_cut_then_the_shards_together_are_the_lines_in_order(
     records: list[tuple[bytes, int]], limits: ShardLimits
@@ -51,7 +51,7 @@ def test_given_any_lines_when_cut_then_the_shards_together_are_the_lines_in_orde
         assert shard.sha256 == hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RECORDS, LIMITS)
 def test_given_any_lines_when_cut_then_no_shard_could_have_taken_the_next_record(
     records: list[tuple[bytes, int]], limits: ShardLimits
@@ -119,5 +119,5 @@ def test_given_bytes_when_tokens_are_estimated_then_it_is_a_quarter_rounded_up(s
 
 def test_given_an_object_of_many_frames_when_read_then_all_lines_come_and_the_blank_line_stays() -> None:
     compress = zstandard.ZstdCompressor().compress
-    stream = io.BytesIO(compress(b"a\nb") + compress(b"c\n\n") + compress(b"d\n"))
+    stream = io.BytesIO(compress(b"a\nb") + compress(b"c\n\n") + compress(b"") + compress(b"d\n"))
     assert list(read_zstd_lines(stream)) == [b"a", b"bc", b"", b"d"]

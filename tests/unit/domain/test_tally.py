@@ -61,7 +61,7 @@ def decided(back: Tallied | None) -> tuple[str, str | None, str]:
     return back.result.outcome.value, back.result.answer if answered else None, "" if answered else back.result.code
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(LINES, st.randoms(use_true_random=False))
 def test_given_results_in_any_order_when_tallied_then_what_follows_is_the_same(
     lines: list[RecordResult], random: Random
@@ -74,7 +74,7 @@ def test_given_results_in_any_order_when_tallied_then_what_follows_is_the_same(
     assert one.anomalies.total() == other.anomalies.total()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(LINES)
 def test_given_any_results_when_tallied_then_each_expected_record_is_there_once_in_the_given_order(
     lines: list[RecordResult],
@@ -93,7 +93,7 @@ def test_given_any_results_when_tallied_then_each_expected_record_is_there_once_
         assert lines[back.raw.offset] == back.result
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(LINES)
 def test_given_any_results_when_tallied_then_unknown_and_repeated_lines_are_all_counted(
     lines: list[RecordResult],

@@ -30,13 +30,13 @@ def test_given_values_when_rendered_then_the_text_is_as_written(
     assert Template(template).render(values).rstrip("\n") == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=30))
 def test_given_any_text_when_rendered_then_it_is_neither_escaped_nor_read_as_a_template(text: str) -> None:
     assert Template("[{{ a }}]").render({"a": text}) == f"[{text}]"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(min_value=-(2**200), max_value=2**200))
 @pytest.mark.parametrize("template", ["{{ a }}", "{{ b.c[0] }}"])
 def test_given_any_integer_when_rendered_then_every_digit_is_there(template: str, number: int) -> None:
@@ -49,6 +49,16 @@ def test_given_an_integer_at_a_limit_when_rendered_beside_others_then_all_are_ex
         {"big": number, "small": 7, "on": True, "list": [1, {"x": number}]}
     )
     assert text.split() == [str(number), "7", "True", str(number)]
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [("{{ a[0] }}", [2**130]), ("{{ a.b }}", {"b": 2**130}), ("{{ a[0].b[0] }}", [{"b": [2**130]}])],
+)
+def test_given_a_large_integer_inside_one_list_or_mapping_when_rendered_then_every_digit_is_there(
+    template: str, value: Any
+) -> None:
+    assert Template(template).render({"a": value}) == str(2**130)
 
 
 def test_given_a_small_number_beside_a_large_one_when_rendered_then_it_is_still_a_number() -> None:

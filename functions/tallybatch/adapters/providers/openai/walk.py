@@ -28,7 +28,7 @@ def search(
     sleep: Callable[[float], None],
     monotonic: Callable[[], float],
 ) -> Search:
-    """All jobs that carry `marker`, created after `since` (Unix seconds) less a margin.
+    """All jobs that carry `marker` ("": any marker of ours), created after `since` (Unix seconds) less a margin.
 
     `complete` is False when the walk was cut short: by its bound of pages or time, by a page that promised more and
     gave no way on, or by an item that could not be read. Then an empty result proves nothing. Pages that shift while
@@ -52,7 +52,7 @@ def search(
             except (ValueError, RecursionError):
                 readable = False
         seen.update(job.id for job in jobs)
-        found.update((job.id, job) for job in jobs if job.marker == marker)
+        found.update((job.id, job) for job in jobs if job.marker and marker in ("", job.marker))
         too_old = bool(jobs) and all(0 < job.created_at < oldest for job in jobs)
         if too_old or not page.has_more:
             return Search(tuple(found.values()), len(seen), pages, readable)
