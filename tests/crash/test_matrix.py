@@ -89,6 +89,7 @@ def counting_relay(upstream: str) -> Iterator[tuple[str, list[str]]]:
 
     class Relay(socketserver.BaseRequestHandler):
         def handle(self) -> None:
+            threading.current_thread().name = "simulator's relay"
             with socket.create_connection((parts.hostname or "", parts.port or 80)) as server:
                 back = threading.Thread(target=pump, args=(server, self.request, None), daemon=True)
                 back.start()
