@@ -27,7 +27,7 @@ from tests.support.wire import KILLS, Call, Fault
 
 MODELS = {
     "openai": "gpt-5-mini-2025-08-07",
-    "bedrock": "anthropic.claude-3-5-haiku-20241022-v1:0",
+    "bedrock": "amazon.nova-lite-v1:0",
     "gemini": "gemini-2.5-flash",
 }
 PROMPT, TITLE, ANSWER = "OCELOT-PROMPT", "MARMOT-TITLE", "WOMBAT-ANSWER"

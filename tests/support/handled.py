@@ -86,7 +86,9 @@ class Ground:
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
-            "OPENAI_BASE_URL": self.simulator.openai_base_url,
+            "AWS_ENDPOINT_URL_BEDROCK": f"{self.simulator.url}/bedrock",
+            "OPENAI_BASE_URL": f"{self.simulator.url}/openai/v1",
+            "GOOGLE_GEMINI_BASE_URL": f"{self.simulator.url}/gemini",
             "TALLYBATCH_BUCKET": BUCKET,
             "TALLYBATCH_TABLE": TABLE,
             "TALLYBATCH_EVENT_BUS": BUS,
@@ -94,6 +96,8 @@ class Ground:
             "TALLYBATCH_SETTLE_WINDOW_S": "300",
             "TALLYBATCH_CREATE_WITHIN_S": "30",
             "TALLYBATCH_UNKNOWN_WAIT_S": "120",
+            "TALLYBATCH_BEDROCK_MIN_RECORDS": "1",
+            "TALLYBATCH_BEDROCK_ROLE_ARN": "arn:aws:iam::000000000000:role/bedrock-batch",
             **{f"TALLYBATCH_{name.upper()}": name for name in self.secret_names},
         }
         for name, value in environment.items():
@@ -224,6 +228,9 @@ class HandledPipeline(Pipeline):
             ledger=cast("Any", ground.ledger),
             clock=ground.clock,
         )
+
+    def __post_init__(self) -> None:
+        """The stores and the provider are those of the ground."""
 
     def wait(self, seconds: float) -> None:
         self.ground.wait(seconds)
