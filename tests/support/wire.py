@@ -25,7 +25,7 @@ from botocore.httpsession import URLLib3Session
 
 R = TypeVar("R")
 
-_ID = re.compile(r"(?:[a-z]{2,}[-_])?[0-9a-f]{12,}")
+_ID = re.compile(r"(?:[a-z]{2,}[-_])?[0-9a-f]{12,}|(?<=%2F)[0-9a-z]{12}\b")
 _S3 = re.compile(r"[A-Z]+ /line\b")
 _READS = re.compile(r"(?:Get|BatchGet|Query|Describe|List)")
 _OTHERS = ("simulator", "asyncio_", "AnyIO")
