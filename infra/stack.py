@@ -19,9 +19,9 @@ from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.constructs.workflow import Workflow
 from infra.options import StackOptions
-from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill
+from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill, Sweep
 
-WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in (BuildManifest, DiscoverBackfill))
+WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in (BuildManifest, DiscoverBackfill, Sweep))
 """The functions that the state machine calls."""
 
 
@@ -92,12 +92,15 @@ class TallybatchStack(Stack):
         state_machine = workflow.state_machine
         build = functions.add(BuildManifest, {"state_machine_arn": state_machine.state_machine_arn})
         state_machine.grant_start_execution(build)
+        sweep = functions.add(Sweep, {"state_machine_arn": state_machine.state_machine_arn})
+        workflow.allow_repair(sweep)
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(
             self,
             "Schedules",
             backfills=options.backfills,
-            function=discover,
+            discover=discover,
+            sweep=sweep,
             planned_time="" if options.local else SCHEDULED_TIME,
             **shared,
         )
@@ -115,6 +118,7 @@ class TallybatchStack(Stack):
             "OpenAISecret": secrets.openai.secret_arn,
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
+            "SweepFunction": sweep.function_name,
             "Region": self.region,
         }.items():
             CfnOutput(self, name, value=value)

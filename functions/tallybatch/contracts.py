@@ -59,6 +59,58 @@ class BackfillReply(Contract):
     prefixes: list[str]
 
 
+class SweepRequest(Contract):
+    """Input of `sweep`. Provider jobs and our jobs are looked at that were created within the last `lookback_hours`."""
+
+    cancel: bool = False
+    """Cancel orphans and duplicates that have not ended."""
+    lookback_hours: int = Field(default=192, ge=1, le=8760)
+    """Longer than any provider keeps a job running."""
+
+
+class Orphan(Contract):
+    """A provider job that carries a marker of ours and answers to no submission."""
+
+    provider: str
+    provider_job_id: str
+    marker: str
+    state: str
+    created_at: float
+    """Unix seconds."""
+    why: str
+    """Begins with `unknown` (not in the ledger) or `superseded` (its submission is bound to another job)."""
+    job_key: str = ""
+    """"": unknown."""
+    tokens: dict[str, int] | None = None
+    """As billed, of a job that has ended; null where the provider does not tell."""
+    cost_usd: str | None = None
+    """Null while nothing has a price."""
+
+
+class SweepGap(Contract):
+    """A provider of which not everything was seen or done, and why."""
+
+    provider: str
+    why: str
+
+
+class SweepReply(Contract):
+    checked: int
+    """Provider jobs that carry a marker of ours."""
+    known: int
+    """Of these, as the ledger has them already."""
+    orphans: list[Orphan]
+    adopted: list[str]
+    """Provider jobs that a submission waited for, bound to it now."""
+    cancelled: list[str]
+    """Provider jobs for which cancellation was asked now."""
+    restarted: list[str]
+    """Executions started for jobs that nobody worked on."""
+    stale: list[str]
+    """`job_key/attempt/shard_id` of submissions with an unknown outcome that nobody works on."""
+    gaps: list[SweepGap] = []
+
+
 class JobInput(Contract):
     """Input of the state machine."""
 

@@ -74,10 +74,11 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def _counts(reply: Any) -> dict[str, Any]:
-    """Ids too: what a file in the inbox has become is known at the end only."""
+    """Ids too: what a file in the inbox has become is known at the end only. Of a list, how long it is."""
     if not isinstance(reply, dict):
         return {}
-    return {name: value for name, value in reply.items() if isinstance(value, int | str)}
+    told = {name: len(value) if isinstance(value, list) else value for name, value in reply.items()}
+    return {name: value for name, value in told.items() if isinstance(value, int | str)}
 
 
 def _since(began: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Protocol
 
-from tallybatch.domain.outcomes import OutcomeClass, RecordResult
+from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.domain.spec import Spec
 
@@ -175,6 +175,8 @@ class ProviderJob:
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
     failure: OutcomeClass | None = None
     """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
+    usage: Usage | None = None
+    """Tokens as billed for the whole job so far, where the provider tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +264,6 @@ class Events(Protocol):
 class Executions(Protocol):
     def start(self, name: str, payload: Mapping[str, Any]) -> bool:
         """Start the job's state machine. False if an execution of that name exists already."""
+
+    def running(self, name: str) -> bool:
+        """Whether an execution of that name exists and has not ended."""

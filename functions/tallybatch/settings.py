@@ -100,6 +100,12 @@ class FailJob(StoreSettings):
     event_bus: str
 
 
+class Sweep(ProviderSettings):
+    function: ClassVar[str] = "Sweep"
+    event_bus: str
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
@@ -112,4 +118,5 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     PublishShard,
     SealJob,
     FailJob,
+    Sweep,
 )

@@ -5,6 +5,7 @@ Clients are made once per process and only when a function needs them; a provide
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,7 @@ from tallybatch.steps import (
     reconcile_shard,
     seal_job,
     submit_shard,
+    sweep,
 )
 
 _CONFIG = Config(
@@ -64,6 +66,11 @@ def _events(bus: str) -> EventBridgeEvents:
 
 
 @cache
+def _executions(state_machine_arn: str) -> StepFunctionsExecutions:
+    return StepFunctionsExecutions(_client("stepfunctions"), state_machine_arn)
+
+
+@cache
 def _openai(secret: str) -> ProviderApi:
     secrets = SecretsManagerSecrets(_client("secretsmanager"))
     return OpenAIApi(lambda: secrets.get(secret))
@@ -71,8 +78,11 @@ def _openai(secret: str) -> ProviderApi:
 
 def provider_api(settings: s.ProviderSettings, name: str) -> ProviderApi:
     """The calls of a provider by its name; loads its SDK with the first call."""
-    makers = {"openai": lambda: _openai(settings.openai_secret)}
-    return makers[name]()
+    return _provider_makers(settings)[name]()
+
+
+def _provider_makers(settings: s.ProviderSettings) -> dict[str, Callable[[], ProviderApi]]:
+    return {"openai": lambda: _openai(settings.openai_secret)}
 
 
 def formats(spec: Spec) -> ProviderFormat:
@@ -86,7 +96,7 @@ def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
     return build_manifest.Ports(
         objects=objects(settings.bucket),
         ledger=ledger(settings.table),
-        executions=StepFunctionsExecutions(_client("stepfunctions"), settings.state_machine_arn),
+        executions=_executions(settings.state_machine_arn),
         events=_events(settings.event_bus),
         clock=_CLOCK,
         formats=formats,
@@ -133,3 +143,14 @@ def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
 
 def fail_job_ports(settings: s.FailJob) -> fail_job.Ports:
     return fail_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
+
+
+def sweep_ports(settings: s.Sweep) -> sweep.Ports:
+    return sweep.Ports(
+        ledger=ledger(settings.table),
+        providers={name: make() for name, make in _provider_makers(settings).items()},
+        events=_events(settings.event_bus),
+        executions=_executions(settings.state_machine_arn),
+        clock=_CLOCK,
+        bucket=settings.bucket,
+    )

@@ -54,5 +54,6 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
+        settings.Sweep: Profile(memory_mb=1024, asynchronous=True),
     }
 )

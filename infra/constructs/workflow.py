@@ -83,17 +83,7 @@ class Workflow(Construct):
         """A distributed Map starts executions of its own machine, watches and redrives them (Step Functions Developer
         Guide, "IAM policies for using Distributed Map states"). A policy of its own: in the role's
         default policy, on which the machine depends, the machine's ARN would be a cycle."""
-        stack = Stack.of(self)
-
-        def arn(pattern: str) -> str:
-            return stack.format_arn(
-                service="states",
-                resource="execution",
-                resource_name=pattern,
-                arn_format=ArnFormat.COLON_RESOURCE_NAME,
-            )
-
-        executions = [arn(f"{name}:*"), arn(f"{name}/*")]
+        executions = [self._execution_arn(f"{name}:*"), self._execution_arn(f"{name}/*")]
         policy = iam.Policy(
             self,
             "MapRuns",
@@ -112,3 +102,18 @@ class Workflow(Construct):
                 policy, resource, "Executions of this machine and of its map runs only; they are named at run time."
             )
         return policy
+
+    def allow_repair(self, function: lambda_.Function) -> None:
+        """Let a function ask whether an execution runs, and start another."""
+        self.state_machine.grant_start_execution(function)
+        executions = self._execution_arn(f"{Stack.of(self).stack_name}-job:*")
+        function.add_to_role_policy(iam.PolicyStatement(actions=["states:DescribeExecution"], resources=[executions]))
+        wildcard(cast("iam.Role", function.role), executions, "Executions of this machine only; jobs name them.")
+
+    def _execution_arn(self, pattern: str) -> str:
+        return Stack.of(self).format_arn(
+            service="states",
+            resource="execution",
+            resource_name=pattern,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )

@@ -24,6 +24,7 @@ from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecution
 
 IMPLEMENTATIONS = ["memory", "emulator"]
 PASS = {"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}}
+WAIT = {"StartAt": "Hour", "States": {"Hour": {"Type": "Wait", "Seconds": 3600, "End": True}}}
 ROLE = "arn:aws:iam::000000000000:role/states"
 
 
@@ -80,23 +81,35 @@ def test_an_event_that_the_bus_refuses_is_an_error_though_the_call_answers_200(e
 class ExecutionWorld:
     executions: Executions
     payload_of: Callable[[str], dict[str, Any]]
+    stop: Callable[[str], object]
+
+
+def machine(client: Any, definition: dict[str, Any]) -> str:
+    """The ARN of a new state machine."""
+    name = f"machine-{uuid.uuid4().hex[:8]}"
+    created = client.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE)
+    return str(created["stateMachineArn"])
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def execution_world(request: pytest.FixtureRequest) -> ExecutionWorld:
     if request.param == "memory":
         memory = MemoryExecutions()
-        return ExecutionWorld(memory, lambda name: memory.started[name])
+        return ExecutionWorld(memory, lambda name: memory.started[name], memory.end)
     client = Emulated(request.getfixturevalue("emulator")).step_functions()
-    name = f"machine-{uuid.uuid4().hex[:8]}"
-    arn = client.create_state_machine(name=name, definition=json.dumps(PASS), roleArn=ROLE)["stateMachineArn"]
+    arn = machine(client, WAIT)
+
+    def arn_of(name: str) -> str:
+        return arn.replace(":stateMachine:", ":execution:") + f":{name}"
 
     def payload_of(name: str) -> dict[str, Any]:
-        execution = arn.replace(":stateMachine:", ":execution:") + f":{name}"
-        payload: dict[str, Any] = json.loads(client.describe_execution(executionArn=execution)["input"])
+        payload: dict[str, Any] = json.loads(client.describe_execution(executionArn=arn_of(name))["input"])
         return payload
 
-    return ExecutionWorld(StepFunctionsExecutions(client, arn), payload_of)
+    def stop(name: str) -> object:
+        return client.stop_execution(executionArn=arn_of(name))
+
+    return ExecutionWorld(StepFunctionsExecutions(client, arn), payload_of, stop)
 
 
 def test_an_execution_of_one_name_is_started_once(execution_world: ExecutionWorld) -> None:
@@ -112,6 +125,41 @@ def test_of_three_events_in_parallel_one_starts_the_execution(execution_world: E
         started = list(pool.map(lambda n: execution_world.executions.start("job", {"event": n}), range(3)))
     assert started.count(True) == 1
     assert execution_world.payload_of("job") == {"event": started.index(True)}
+
+
+def test_an_execution_runs_from_its_start_to_its_end_and_one_that_never_was_does_not(
+    execution_world: ExecutionWorld,
+) -> None:
+    executions = execution_world.executions
+    assert not executions.running("job-1")
+    executions.start("job-1", {})
+    executions.start("job-2", {})
+    assert executions.running("job-1")
+    execution_world.stop("job-1")
+    assert not executions.running("job-1")
+    assert executions.running("job-2")
+    assert not executions.start("job-1", {"again": True})
+
+
+def test_an_execution_that_succeeded_is_not_running(emulated: Emulated) -> None:
+    client = emulated.step_functions()
+    executions = StepFunctionsExecutions(client, machine(client, PASS))
+    executions.start("job", {})
+    deadline = time.monotonic() + 10
+    while executions.running("job"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_an_execution_that_may_be_redriven_still_runs_and_a_refusal_is_an_error(emulated: Emulated) -> None:
+    client = emulated.step_functions()
+    arn = machine(client, PASS)
+    Answer(200, {"status": "PENDING_REDRIVE"}).on(client, "sfn", "DescribeExecution")
+    assert StepFunctionsExecutions(client, arn).running("job")
+    busy = emulated.step_functions()
+    Answer(400, {"__type": "AccessDeniedException", "message": "no"}).on(busy, "sfn", "DescribeExecution")
+    with pytest.raises(Permanent):
+        StepFunctionsExecutions(busy, arn).running("job")
 
 
 def test_a_missing_state_machine_is_an_error_and_not_a_false(emulated: Emulated) -> None:

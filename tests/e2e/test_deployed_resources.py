@@ -79,4 +79,4 @@ def test_given_the_workflow_when_its_tasks_are_read_then_each_calls_a_function_t
     machine: dict[str, Any] = line.states.describe_state_machine(stateMachineArn=line.status.state_machine_arn)
     assert "${" not in machine["definition"]
     called = {name for name, function in there.items() if f':function:{function}"' in machine["definition"]}
-    assert called == set(there) - {"BuildManifest", "DiscoverBackfill"}
+    assert called == set(there) - {"BuildManifest", "DiscoverBackfill", "Sweep"}

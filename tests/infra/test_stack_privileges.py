@@ -22,6 +22,7 @@ READS = {
     "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "quarantine/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
+    "Sweep": set(),
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -35,10 +36,12 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/"},
     "FailJob": {"jobs/"},
+    "Sweep": set(),
 }
 CLAIMS_RECORDS = {"SubmitShard", "ReconcileShard"}
-READS_SECRET = {"SubmitShard", "PollShard", "CollectShard"}
-PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob"}
+READS_SECRET = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
+PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
+CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
 WITHOUT_RESOURCE = {
     "xray:PutTraceSegments": "X-Ray knows no resources",
     "xray:PutTelemetryRecords": "X-Ray knows no resources",
@@ -161,8 +164,9 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("dynamodb:PutItem" in actions) == (name != "PublishShard")
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
-    assert ("states:StartExecution" in actions) == (name == "BuildManifest")
-    assert ("sqs:SendMessage" in actions) == (name in {"BuildManifest", "DiscoverBackfill"})
+    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep"})
+    assert ("states:DescribeExecution" in actions) == (name == "Sweep")
+    assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert not actions & {
         "dynamodb:DeleteItem",
         "dynamodb:Scan",
@@ -184,10 +188,8 @@ def test_the_key_is_used_only_through_services(template: Mapping[str, Any]) -> N
 def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(template: Mapping[str, Any]) -> None:
     own = [rest for role, *rest in _statements(template) if role.startswith("WorkflowRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
-    called = {
-        re.sub(r"^<Functions(\w+)Function[0-9A-F]{8}>$", r"\1", each) for each in by_action["lambda:InvokeFunction"]
-    }
-    assert called == set(NAMES) - {"BuildManifest", "DiscoverBackfill"}
+    called = {re.sub(r"^<Functions(\w+)Function.*$", r"\1", each) for each in by_action["lambda:InvokeFunction"]}
+    assert called == set(NAMES) - CALLED_BY_EVENTS
     (items,) = by_action["s3:GetObject"]
     assert items.endswith("/jobs/*")
     assert by_action["states:StartExecution"] == [_flat(template["Outputs"]["StateMachineArn"]["Value"])]
@@ -196,9 +198,17 @@ def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(tem
     assert not {action for action in by_action if action.startswith("s3:")} - {"s3:GetObject"}
 
 
-def test_the_schedule_may_call_discover_backfill_and_nothing_else(template: Mapping[str, Any]) -> None:
+def test_the_sweeper_starts_and_watches_executions_of_this_machine_only(template: Mapping[str, Any]) -> None:
+    by_action = {action: resources for actions, resources, _ in _of(template, "Sweep") for action in actions}
+    assert by_action["states:StartExecution"] == [_flat(template["Outputs"]["StateMachineArn"]["Value"])]
+    (watched,) = by_action["states:DescribeExecution"]
+    assert watched.endswith(":execution:Tallybatch-job:*")
+    assert "states:StopExecution" not in by_action
+
+
+def test_the_schedules_may_call_two_functions_and_nothing_else(template: Mapping[str, Any]) -> None:
     own = [rest for role, *rest in _statements(template) if role.startswith("SchedulesRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
-    (called,) = by_action["lambda:InvokeFunction"]
-    assert called.startswith("<FunctionsDiscoverBackfillFunction")
+    called = [re.sub(r"^<Functions(\w+)Function.*$", r"\1", each) for each in by_action["lambda:InvokeFunction"]]
+    assert called == ["DiscoverBackfill", "Sweep"]
     assert {action.partition(":")[0] for action in by_action} == {"lambda", "sqs", "kms"}

@@ -1,4 +1,4 @@
-"""Declared backfills become schedules that call DiscoverBackfill with a request it can read."""
+"""Backfills become schedules that call DiscoverBackfill with a request it can read; Sweep has one of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tallybatch.contracts import BackfillRequest
+from tallybatch.contracts import BackfillRequest, SweepRequest
 
 
 def _schedules(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def _schedules(template: Mapping[str, Any]) -> dict[str, Any]:
 def test_each_declared_backfill_is_a_schedule(template: Mapping[str, Any]) -> None:
     schedules = _schedules(template)
     films, quakes = schedules["backfill-daily-films"], schedules["backfill-quakes"]
-    assert len(schedules) == 2
+    assert set(schedules) == {"backfill-daily-films", "backfill-quakes", "sweep"}
     assert films["ScheduleExpression"] == "rate(1 day)"
     assert films["FlexibleTimeWindow"] == {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 15}
     assert (films["State"], quakes["State"]) == ("ENABLED", "DISABLED")
@@ -48,3 +48,10 @@ def test_undelivered_runs_go_to_a_dead_letter_queue_after_a_day(template: Mappin
         assert target["RetryPolicy"] == {"MaximumRetryAttempts": 185, "MaximumEventAgeInSeconds": 86_400}
         queue = target["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0]
         assert template["Resources"][queue]["Type"] == "AWS::SQS::Queue"
+
+
+def test_the_sweep_runs_every_hour_and_never_cancels(template: Mapping[str, Any]) -> None:
+    sweep = _schedules(template)["sweep"]
+    assert (sweep["ScheduleExpression"], sweep["State"]) == ("rate(1 hour)", "ENABLED")
+    assert sweep["Target"]["Arn"]["Fn::GetAtt"][0].startswith("FunctionsSweepFunction")
+    assert not SweepRequest.model_validate_json(sweep["Target"]["Input"]).cancel

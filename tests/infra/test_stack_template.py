@@ -10,7 +10,7 @@ from aws_cdk.assertions import Match, Template
 
 from tallybatch.settings import FUNCTIONS, StoreSettings
 
-PROVIDER_CALLERS = {"SubmitShard", "PollShard", "CollectShard"}
+PROVIDER_CALLERS = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
 HEAVY = {"BuildManifest", "ReconcileJob", "ReconcileShard", "CollectShard", "SubmitShard"}
 
 
@@ -143,7 +143,7 @@ def test_functions_called_by_events_have_dead_letter_queues(template: Mapping[st
         for each in _of_type(template, "AWS::Lambda::Function").values()
         if "DeadLetterConfig" in each["Properties"]
     }
-    assert with_queue == {"Tallybatch-BuildManifest", "Tallybatch-DiscoverBackfill"}
+    assert with_queue == {"Tallybatch-BuildManifest", "Tallybatch-DiscoverBackfill", "Tallybatch-Sweep"}
     for queue in _of_type(template, "AWS::SQS::Queue").values():
         assert "KmsMasterKeyId" in queue["Properties"]
 
@@ -159,7 +159,7 @@ def test_the_state_machine_logs_without_data_and_is_traced(stack: Template) -> N
             "DefinitionSubstitutions": {
                 model.function: {"Fn::GetAtt": [Match.string_like_regexp(f"Functions{model.function}"), "Arn"]}
                 for model in FUNCTIONS
-                if model.function not in {"BuildManifest", "DiscoverBackfill"}
+                if model.function not in {"BuildManifest", "DiscoverBackfill", "Sweep"}
             },
         },
     )
@@ -191,6 +191,7 @@ def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -
         "OpenAISecret",
         "BuildManifestFunction",
         "DiscoverBackfillFunction",
+        "SweepFunction",
         "Region",
     }
     assert template["Outputs"]["Region"]["Value"] == "us-east-1"

@@ -53,6 +53,7 @@ class MemoryEvents:
 class MemoryExecutions:
     started: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Payload by execution name."""
+    ended: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, name: str, payload: Mapping[str, Any]) -> bool:
@@ -61,3 +62,12 @@ class MemoryExecutions:
                 return False
             self.started[name] = msgspec.json.decode(msgspec.json.encode(payload))
             return True
+
+    def running(self, name: str) -> bool:
+        with self.lock:
+            return name in self.started and name not in self.ended
+
+    def end(self, name: str) -> None:
+        """However it ended: done, failed or stopped."""
+        with self.lock:
+            self.ended.add(name)

@@ -98,6 +98,8 @@ class Operator:
             self.world.append(lambda: self.pipeline.execute(reply["job_key"], tenant=tenant))
 
     def _invoke(self, output: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        if output == "SweepFunction":
+            return self.pipeline.sweep(**payload).model_dump()
         assert output == "DiscoverBackfillFunction"
         objects, clock = self.pipeline.objects, self.pipeline.clock
         ports = discover_backfill.Ports(objects, lambda _: objects, self.pipeline.ledger, clock)

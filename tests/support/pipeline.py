@@ -22,6 +22,8 @@ from tallybatch.contracts import (
     SealReply,
     ShardItem,
     SubmitReply,
+    SweepReply,
+    SweepRequest,
 )
 from tallybatch.domain.certificate import Certificate, from_bytes
 from tallybatch.domain.errors import Retryable
@@ -40,6 +42,7 @@ from tallybatch.steps import (
     reconcile_shard,
     seal_job,
     submit_shard,
+    sweep,
     verify_job,
 )
 from tests.support.memory_ledger import MemoryLedger
@@ -246,6 +249,18 @@ class Pipeline:
 
     def seal(self, request: JobInput) -> SealReply:
         return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))
+
+    def sweep(self, **request: Any) -> SweepReply:
+        """As the schedule calls it, or with another request."""
+        ports = sweep.Ports(
+            self.ledger,
+            {self.provider.name: self.provider},
+            self.events,
+            self.executions,
+            self.clock,
+            self.objects.bucket,
+        )
+        return sweep.run(SweepRequest(**request), ports)
 
     def fail(self, request: FailInput) -> SealReply:
         return fail_job.run(request, fail_job.Ports(self.objects, self.ledger, self.events, self.clock))

@@ -53,6 +53,7 @@ def test_given_a_call_that_works_when_observed_then_one_line_has_function_ids_co
     assert (logged["tenant"], logged["job_key"], logged["attempt"], logged["shard_id"]) == ("acme", "k", 2, "s")
     assert (logged["request_id"], logged["state"], logged["records"]) == ("request-1", "COMPLETED", 7)
     assert 0 <= logged["duration_s"] < 60
+    assert logged["rows"] == 1
     assert "SECRET" not in log.getvalue()
 
 

@@ -13,6 +13,9 @@ from tallybatch.adapters.aws_errors import calling, error_code
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
+_AT_WORK = frozenset({"RUNNING", "PENDING_REDRIVE"})
+"""Statuses of DescribeExecution that are no end (API reference)."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -33,3 +36,13 @@ class StepFunctionsExecutions:
                     return False
                 raise
         return True
+
+    def running(self, name: str) -> bool:
+        execution = f"{self._arn.replace(':stateMachine:', ':execution:', 1)}:{name}"
+        with calling(f"execution {name} of {self._arn}"):
+            try:
+                return self._client.describe_execution(executionArn=execution)["status"] in _AT_WORK
+            except ClientError as error:
+                if error_code(error) == "ExecutionDoesNotExist":
+                    return False
+                raise

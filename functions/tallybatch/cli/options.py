@@ -31,6 +31,7 @@ EndpointUrl = Annotated[
     ),
 ]
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="A job_key, or a unique prefix of one.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Stay until the job ends, as `follow` does.")]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Whose data and specs these are.")]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = "Tallybatch"
 DISCOVER_BACKFILL = "DiscoverBackfillFunction"
+SWEEP = "SweepFunction"
 INVOKE_TIMEOUT_S = 910
 """A function runs for 15 minutes at most (Lambda quotas)."""
 

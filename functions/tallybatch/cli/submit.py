@@ -13,7 +13,7 @@ from tallybatch.cli.dropping import Drop, await_job, drop, inbox_key, require_re
 from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.following import follow
 from tallybatch.cli.jobs import show_end
-from tallybatch.cli.options import AsJson, EndpointUrl, StackName, Tenant, connected
+from tallybatch.cli.options import AsJson, EndpointUrl, Follow, StackName, Tenant, connected
 from tallybatch.cli.reports import read_report
 from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
 from tallybatch.cli.stack import Connection
@@ -38,7 +38,7 @@ def submit(
             metavar="VERSION", show_default="today's date, UTC", help="The name of this state of the source data."
         ),
     ] = "",
-    with_follow: Annotated[bool, typer.Option("--follow", help="Stay until the job ends, as `follow` does.")] = False,
+    with_follow: Follow = False,
     stack: StackName = "",
     endpoint_url: EndpointUrl = "",
     as_json: AsJson = False,

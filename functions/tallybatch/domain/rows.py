@@ -95,6 +95,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """After a quota refusal: no create before this moment."""
     quota_refusals: int = 0
     submitted_at: float = 0
+    cancelled_at: float = 0
+    """When we began to cancel the provider job because its job was cancelled: its undone records used up no try."""
     terminal_at: float = 0
     progress: dict[str, int] = {}
     """The provider's own counts while it runs: total, completed, failed."""

@@ -115,6 +115,23 @@ def bind(
     )
 
 
+_WAITS_FOR_A_JOB = frozenset({_S.SUBMITTING, _S.SUBMIT_UNKNOWN, _S.QUOTA_REFUSED})
+
+
+def settle(row: Submission, provider_job_id: str, marker: str, now: float) -> Submission | None:
+    """The row after a job was met at its provider: bound if the marker's generation waits for one, else a ghost. None
+    if the row knows it."""
+    if provider_job_id in jobs_of(row):
+        return None
+    waits = row.submission_key == marker and not row.provider_job_id and row.state in _WAITS_FOR_A_JOB
+    return bind(row, provider_job_id, now, generation=row.generation if waits else row.generation - 1)
+
+
+def jobs_of(row: Submission) -> frozenset[str]:
+    """Every provider job that the row knows."""
+    return frozenset({row.provider_job_id, *row.earlier_jobs, *row.ghosts} - {""})
+
+
 def note_absence(row: Submission, evidence: Evidence) -> Submission:
     """The row after a look that did not find the marker."""
     return replace(

@@ -33,10 +33,7 @@ _MEND = {
     "FAILED": "Mend the cause named above.",
     "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
 }
-_AGAIN = (
-    "Drop the file again; if neither it nor the spec has changed, under another dataset version, because the same is "
-    "this job. Accepted answers are reused, not paid again."
-)
+_AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 
 
 def final_counts(closure: Closure) -> dict[str, int]:
@@ -205,7 +202,8 @@ def _verdict(closure: Closure, state: str) -> str:
     }
     named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
     sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
-    return f"Not closed, so nothing was published: {named or sums}."
+    why = "Cancelled" if state == JobState.CANCELLED.value else "Not closed"
+    return f"{why}, so nothing was published: {named or sums}."
 
 
 def _attempts(closure: Closure) -> list[Report]:
@@ -284,9 +282,12 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
         if closure.unknown:
             steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
         steps += _wait_for_provider(closure)
-        if closure.open:
+        cancelled = state == JobState.CANCELLED.value
+        if cancelled:
+            steps.append(_AGAIN)
+        elif closure.open:
             steps.append(f"The deadline passed while records were open. {_AGAIN}")
-        if closure.missing or closure.duplicate:
+        if (closure.missing and not cancelled) or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:
         steps.append("Failed records are named with their reasons in the outcome objects of each submission.")

@@ -24,6 +24,7 @@ ANOMALIES = {
     "unparsable": "Result lines that are not valid JSON: kept raw; the records they held count as missing.",
     "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
     "counts_disagree": "The provider's own counts differ from its files: the files count.",
+    "duplicate_submission": "Other provider jobs for the same work: cancelled; what they had done is booked.",
     "results_gone": "Result files that the provider no longer had when they were fetched.",
 }
 """By the names under which submissions count them."""

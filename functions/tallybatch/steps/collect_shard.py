@@ -9,18 +9,20 @@ from typing import BinaryIO, cast
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
-from tallybatch.domain.errors import Conflict, NotFound, ProviderUnavailable, ResultsGone
-from tallybatch.domain.identity import submission_key
+from tallybatch.domain.errors import Conflict, LedgerBusy, NotFound, ProviderUnavailable, ResultsGone
+from tallybatch.domain.identity import sha256_hex, submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
 from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob
 from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.submit_shard import place_of
 from tallybatch.steps.transitions import change_submission
 
 PROVIDER_JOB = "provider_job.json"
 GHOST = "ghost-"
-"""Prefix of the channels of a duplicate provider job."""
+"""Begins the names of the channels of duplicate provider jobs."""
+_GHOST_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,14 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     harvest = _Harvest(row, context, ports)
     harvest.take(job, "")
     for ghost in row.ghosts:
-        harvest.take(_ended(ghost, ports), f"{GHOST}{ghost}-")
+        harvest.take(_ended(ghost, ports), ghost_prefix(ghost))
     _keep_job_record(job.raw, row, context, ports.objects)
 
     def collected(now: Submission) -> Submission | None:
         if now.state is not SubmissionState.TERMINAL:
             return None
+        if now.ghosts != row.ghosts:
+            raise LedgerBusy("a duplicate job turned up during the collection", where=place_of(row), do="collect again")
         anomalies = dict(now.anomalies)
         if harvest.gone:
             anomalies["results_gone"] = harvest.gone
@@ -64,6 +68,11 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
     change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, collected)
     return harvest.sizes
+
+
+def ghost_prefix(provider_job_id: str) -> str:
+    """Begins the names of one duplicate's channels. A digest, for some ids (ARNs) would be folders in a key."""
+    return f"{GHOST}{sha256_hex(provider_job_id.encode())[:_GHOST_DIGITS]}-"
 
 
 class _Harvest:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 import zstandard
 
 from tallybatch.domain.errors import ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
+from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.outcomes import Outcome
 from tallybatch.domain.rows import AcceptedAnswer
 from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
@@ -65,6 +66,34 @@ def read_outcomes(objects: Objects, key: str) -> Iterator[Outcome]:
     """Every row of an outcome object, in order."""
     for line in outcome_lines(objects, key):
         yield decode_outcome(line)
+
+
+def read_placed(objects: Objects, key: str) -> Iterator[tuple[Outcome, Placed]]:
+    """As `read_outcomes`, with the place of each row. Raises `ObjectDamaged` for an object that breaks off."""
+    with objects.open(key) as stream:
+        for offset, length, data in _frames(stream, objects.uri(key)):
+            for line in data.split(b"\n"):
+                if line:
+                    yield decode_outcome(line), Placed(offset, length, sha256_hex(line))
+
+
+def _frames(stream: BinaryIO, where: str) -> Iterator[tuple[int, int, bytes]]:
+    """Offset and length of each zstd frame in the object, and what is in it."""
+    offset = length = 0
+    parts: list[bytes] = []
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    while chunk := stream.read(CHUNK_BYTES):
+        while chunk:
+            parts.append(frame.decompress(chunk))
+            rest = frame.unused_data if frame.eof else b""
+            length += len(chunk) - len(rest)
+            if frame.eof:
+                yield offset, length, b"".join(parts)
+                offset, length, parts = offset + length, 0, []
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            chunk = rest
+    if length:
+        raise ObjectDamaged("the outcome object breaks off", where=where)
 
 
 def outcome_lines(objects: Objects, key: str) -> Iterator[bytes]:

@@ -44,9 +44,22 @@ def run(item: ShardItem, ports: Ports, *, waited_s: float, max_wait_s: float) ->
         return PollReply(status="terminal", state=job.state.value)
     ours = advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
     if ours.cancel_requested_at and job.state is not ProviderState.CANCELLING:
-        ports.provider.cancel(job.id)
+        _cancel(item, job, ports)
     wait_s = min(max(FIRST_WAIT_S, waited_s * GROWTH), max_wait_s)
     return PollReply(status="running", wait_s=round(wait_s), state=job.state.value)
+
+
+def _cancel(item: ShardItem, job: ProviderJob, ports: Ports) -> None:
+    """On record first: what the provider then leaves undone was our wish, not a failure."""
+    now = ports.clock.now()
+    change_submission(
+        ports.ledger,
+        item.job_key,
+        item.attempt,
+        item.shard_id,
+        lambda row: None if row.cancelled_at else replace(row, cancelled_at=now, updated_at=now),
+    )
+    ports.provider.cancel(job.id)
 
 
 def _observed(row: Submission, job: ProviderJob, now: float) -> Submission | None:

@@ -84,7 +84,7 @@ def _stop_if_nothing_was_taken(closure: Closure) -> None:
             "the provider refused every shard",
             where=f"job {closure.job_key}",
             why=sorted(refusals)[0],
-            do="mend the cause, then drop the file under another dataset version; nothing was spent",
+            do="mend the cause and drop the file again; nothing was spent",
         )
 
 

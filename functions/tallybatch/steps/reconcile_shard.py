@@ -6,28 +6,25 @@ The outcome object is written before the ledger accepts from it; when it is ther
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
-from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.lines import CHUNK_BYTES, newline_split
-from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, RawRef, Usage
+from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, Usage
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.retries import Disposition
+from tallybatch.domain.retries import Disposition, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
-from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderFormat
-from tallybatch.steps.collect_shard import GHOST
+from tallybatch.ports import Clock, Formats, Ledger, Objects
+from tallybatch.steps.collect_shard import GHOST, ghost_prefix
 from tallybatch.steps.job_context import JobContext, load_job
-from tallybatch.steps.outcome_files import OutcomeFile, fetch_accepted
+from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
+from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
 from tallybatch.steps.transitions import change_submission
 
@@ -59,9 +56,16 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         )
     context = load_job(ports.objects, item.tenant, item.job_key)
     records = list(shard_records(ports.objects, context, item.shard_sha256))
-    tally = _tally(row, records, context, ports)
-    counts = _conclude(row, records, tally, context, ports)
+    key = context.keys.outcomes(item.attempt, row.submission_key)
+    concluded = ports.objects.head(key) is not None
+    tally = _tally(row, records, context, ports, concluded=concluded)
+    told = _read(key, context, ports.objects) if concluded else _conclude(row, records, tally, context, ports)
+    _accept(row, told, ports.objects.uri(key), ports.ledger)
+    _give_up(row, told, ports.ledger)
+    counts = {outcome.value: count for outcome, count in told.counts.items()}
     usage = tally.usage
+    if told.drifted:
+        tally.anomalies["model_drift"] = told.drifted
 
     def reconciled(now: Submission) -> Submission | None:
         if now.state is SubmissionState.RECONCILED:
@@ -69,7 +73,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         return replace(
             now,
             state=SubmissionState.RECONCILED,
-            outcomes_key=context.keys.outcomes(item.attempt, row.submission_key),
+            outcomes_key=key,
             counts=counts,
             tokens=msgspec.to_builtins(usage),
             duplicate_tokens=_total(tally.ghost_usage),
@@ -88,17 +92,21 @@ def _total(usages: list[Usage]) -> dict[str, int]:
     return dict(total)
 
 
-def _tally(row: Submission, records: list[ShardRecord], context: JobContext, ports: Ports) -> ShardTally:
-    """Read every channel. Lines that name no record of ours are quarantined with their bytes."""
+def _tally(
+    row: Submission, records: list[ShardRecord], context: JobContext, ports: Ports, *, concluded: bool
+) -> ShardTally:
+    """Read every channel. Lines that name no record of ours are quarantined with their bytes, before anything is
+    concluded."""
     tally = ShardTally(record.record_id for record in records)
     provider_format = ports.formats(context.spec)
     strays: list[bytes] = []
     for channel in sorted(name for name in row.channels if not name.startswith(GHOST)):
-        strays += _read_channel(row.channels[channel], tally, provider_format, ports.objects)
+        strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
     disagree = _counts_disagree(row, tally)
-    for channel in sorted(name for name in row.channels if name.startswith(GHOST)):
-        _read_ghost(channel, row.channels[channel], tally, provider_format, ports.objects)
-    if strays:
+    for ghost in row.ghosts:
+        for channel in sorted(name for name in row.channels if name.startswith(ghost_prefix(ghost))):
+            read_ghost(ghost, row.channels[channel], tally, provider_format, ports.objects)
+    if strays and not concluded:
         body = b"".join(line + b"\n" for line in strays)
         ports.objects.put_once(context.keys.unknown_ids(row.submission_key), body, content_type="application/x-ndjson")
     if disagree:
@@ -113,49 +121,44 @@ def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
     return told.get("total", 0) not in (0, row.input_records) or told.get("completed", 0) + told.get("failed", 0) > came
 
 
-def _read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> Iterator[bytes]:
-    """Add every line of a raw object to the tally; yields lines with unknown ids. Blank lines say nothing."""
-    uri, parse, add = objects.uri(key), provider_format.parse, tally.add
-    for offset, line in _lines(key, objects):
-        try:
-            result = parse(line)
-        except ValueError:
-            if line.strip():
-                tally.anomalies["unparsable"] += 1
-        else:
-            if not add(result, RawRef(uri, offset, len(line), sha256_hex(line))):
-                yield line
+@dataclass
+class _Told:
+    """What an outcome object says: records by class, the accepted answers by record_key with their places, and the
+    record_keys of those that failed for good."""
+
+    counts: Counter[OutcomeClass] = field(default_factory=Counter)
+    accepted: list[tuple[str, Placed]] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    drifted: int = 0
+
+    def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
+        self.counts[outcome.outcome] += 1
+        self.drifted += "model_drift" in outcome.notes
+        if outcome.outcome is not OutcomeClass.SUCCEEDED:
+            if policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+                self.given_up.append(outcome.record_key)
 
 
-def _read_ghost(channel: str, key: str, tally: ShardTally, provider_format: ProviderFormat, objects: Objects) -> None:
-    uri = objects.uri(key)
-    provider_job_id = channel.removeprefix(GHOST).rpartition("-")[0]
-    for offset, line in _lines(key, objects):
-        with suppress(ValueError):
-            result = provider_format.parse(line)
-            tally.add_ghost(result, RawRef(uri, offset, len(line), sha256_hex(line)), provider_job_id)
-
-
-def _lines(key: str, objects: Objects) -> Iterator[tuple[int, bytes]]:
-    """Byte offset and bytes of each line of a raw object."""
-    offset = 0
-    with objects.open(key) as stream:
-        for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")):
-            yield offset, line
-            offset += len(line) + 1
+def _read(key: str, context: JobContext, objects: Objects) -> _Told:
+    """An earlier reconciliation's conclusions stand, whatever this version of the code would make of the lines."""
+    told = _Told()
+    for outcome, placed in read_placed(objects, key):
+        told.note(outcome, context.retry_policy)
+        if outcome.outcome is OutcomeClass.SUCCEEDED:
+            told.accepted.append((outcome.record_key, placed))
+    return told
 
 
 def _conclude(
     row: Submission, records: list[ShardRecord], tally: ShardTally, context: JobContext, ports: Ports
-) -> dict[str, int]:
+) -> _Told:
+    """Write the outcome object."""
     excluded = read_excluded(ports.objects, context.keys.claims(row.attempt, row.submission_key))
     reused = _reused(excluded, ports.objects)
     builder = _Outcomes(row, context)
-    decide = context.retry_policy.decide
     file = OutcomeFile()
-    counts: Counter[OutcomeClass] = Counter()
+    told = _Told()
     accepted: list[tuple[int, str]] = []
-    given_up: list[RecordClaim] = []
     for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
         if record.record_id in reused:
             outcome = builder.reused(record, reused[record.record_id])
@@ -165,24 +168,17 @@ def _conclude(
             outcome = builder.returned(record, back)
             if outcome.outcome is OutcomeClass.SUCCEEDED:
                 accepted.append((number, outcome.record_key))
-            elif decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
-                given_up.append(RecordClaim(outcome.record_key, NOBODY, row.attempt))
-        if "model_drift" in outcome.notes:
-            tally.anomalies["model_drift"] += 1
-        counts[outcome.outcome] += 1
+        told.note(outcome, context.retry_policy)
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
-    _accept(row, file, accepted, ports.objects.uri(key), ports.ledger)
-    if given_up:  # or two jobs that each failed a record of the other's would wait for each other until their deadline
-        ports.ledger.take_over_records(given_up, from_job=row.job_key)
-    return {outcome.value: count for outcome, count in counts.items()}
+    told.accepted = [(record_key, file.placed[number]) for number, record_key in accepted]
+    return told
 
 
-def _accept(row: Submission, file: OutcomeFile, accepted: list[tuple[int, str]], uri: str, ledger: Ledger) -> None:
+def _accept(row: Submission, told: _Told, uri: str, ledger: Ledger) -> None:
     answers = [
-        AcceptedAnswer(record_key, row.job_key, row.attempt, uri, *file.placed[number])
-        for number, record_key in accepted
+        AcceptedAnswer(record_key, row.job_key, row.attempt, uri, *placed) for record_key, placed in told.accepted
     ]
     for start in range(0, len(answers), _ACCEPT_BATCH):
         batch = answers[start : start + _ACCEPT_BATCH]
@@ -193,6 +189,14 @@ def _accept(row: Submission, file: OutcomeFile, accepted: list[tuple[int, str]],
                 where=f"job {row.job_key} shard {row.shard_id} record_key {refused[0].record_key}",
                 do="run the job again; it will reuse the accepted answers",
             )
+
+
+def _give_up(row: Submission, told: _Told, ledger: Ledger) -> None:
+    """Let go of records that failed for good, or two jobs that each failed a record of the other's would wait for each
+    other until their deadline."""
+    if told.given_up:
+        claims = [RecordClaim(record_key, NOBODY, row.attempt) for record_key in told.given_up]
+        ledger.take_over_records(claims, from_job=row.job_key)
 
 
 def _reused(excluded: dict[str, Excluded], objects: Objects) -> dict[str, tuple[AcceptedAnswer, Outcome]]:
@@ -208,6 +212,8 @@ class _Outcomes:
 
     def __init__(self, row: Submission, context: JobContext) -> None:
         self._row = row
+        self._given_back = bool(row.cancelled_at)
+        """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
         output = context.spec.output
@@ -219,7 +225,10 @@ class _Outcomes:
             failure = OutcomeClass(self._row.refusal_class)
             return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
+            tries -= self._given_back
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
+        if back.result.outcome is OutcomeClass.CANCELLED:
+            tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"

@@ -126,6 +126,15 @@ def place_of(row: Submission) -> str:
     return f"{row.job_key}/{row.attempt}/{row.shard_id}"
 
 
+def submission_at(marker: str, ledger: Ledger) -> Submission | None:
+    """The submission, in whatever generation it is now, for which this marker was made."""
+    place = ledger.pinned(SUBMISSION_PIN, marker)
+    if not place:
+        return None
+    job_key, attempt, shard_id = place.split("/")
+    return ledger.submission(job_key, int(attempt), shard_id)
+
+
 def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
     return Submission(
         job_key=item.job_key,

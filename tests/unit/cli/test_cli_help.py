@@ -29,8 +29,8 @@ LEAVES = [path for path, command in ALL.items() if not hasattr(command, "list_co
 def test_the_commands_of_the_public_contract_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} >= {
         *("demo", "local up", "local down", "local status", "local reset", "local logs"),
-        *("spec check", "spec show", "spec schema", "spec push", "submit", "jobs", "show", "follow"),
-        *("results", "report", "verify", "backfill run"),
+        *("spec check", "spec show", "spec schema", "spec push", "submit", "jobs", "show", "follow", "cancel"),
+        *("results", "report", "verify", "backfill run", "sweep"),
     }
 
 

@@ -143,7 +143,7 @@ def test_given_failures_worth_another_run_when_closed_then_the_next_step_counts_
 def test_given_records_still_at_the_provider_when_reported_then_waiting_comes_before_dropping_again() -> None:
     steps = reports.partial()["next_steps"]
     wait = next(place for place, step in enumerate(steps) if "1,601 records" in step and "paid twice" in step)
-    again = next(place for place, step in enumerate(steps) if "another dataset version" in step)
+    again = next(place for place, step in enumerate(steps) if "Drop the file again" in step)
     assert wait < again
     assert not any("Wait" in step for step in reports.completed()["next_steps"] + reports.failed()["next_steps"])
 

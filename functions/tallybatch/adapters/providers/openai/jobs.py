@@ -12,6 +12,7 @@ import msgspec
 
 from tallybatch.adapters.providers.openai.codes import QUOTA_CODES, job_failure
 from tallybatch.adapters.providers.openai.failures import scrubbed
+from tallybatch.domain.outcomes import Usage
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 MARKER = "tallybatch_submission"
@@ -39,6 +40,7 @@ class _Batch(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     request_counts: dict[str, Any] | None = None
     errors: Any = None
+    usage: Any = None
 
 
 class Page(msgspec.Struct):
@@ -76,6 +78,7 @@ def read_job(raw: bytes) -> ProviderJob:
         errors=errors,
         quota_refused=quota_refused,
         failure=job_failure(codes) if without_results and not quota_refused else None,
+        usage=_usage(batch.usage),
     )
 
 
@@ -100,6 +103,24 @@ def _errors(errors: Any) -> tuple[JobError, ...]:
         )
         for row in rows
     )
+
+
+def _usage(usage: Any) -> Usage | None:
+    """Of the whole batch (SDK types/batch_usage.py); batches made before September 2025 do not tell it."""
+    if not isinstance(usage, dict):
+        return None
+    told = (
+        usage.get("input_tokens"),
+        _detail(usage, "input_tokens_details", "cached_tokens"),
+        usage.get("output_tokens"),
+        _detail(usage, "output_tokens_details", "reasoning_tokens"),
+    )
+    return Usage(*(value if isinstance(value, int) else 0 for value in told))
+
+
+def _detail(usage: dict[str, Any], group: str, name: str) -> Any:
+    details = usage.get(group)
+    return details.get(name) if isinstance(details, dict) else None
 
 
 def _counts(counts: dict[str, Any] | None) -> dict[str, int]:

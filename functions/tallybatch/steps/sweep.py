@@ -1,0 +1,96 @@
+"""Sweep: what the providers have of ours against what the ledger knows, and jobs that nobody works on any more.
+
+Nothing here creates a provider job. Without `cancel`, nothing at a provider is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tallybatch.contracts import JobInput, SweepReply, SweepRequest
+from tallybatch.domain.identity import execution_name
+from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
+from tallybatch.domain.rows import Job
+from tallybatch.ports import Clock, Events, Executions, Ledger, ProviderApi
+from tallybatch.steps.provider_sweep import Findings, ProviderSweep
+from tallybatch.steps.submit_shard import place_of
+
+UNTOUCHED_S = 900
+"""A job whose row has changed within this time is left alone: its execution may be about to start."""
+MAX_RUNS = 20
+"""A job that was started so often needs a person, not another start."""
+_UNKNOWN = frozenset({SubmissionState.SUBMITTING, SubmissionState.SUBMIT_UNKNOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    ledger: Ledger
+    providers: Mapping[str, ProviderApi]
+    """Every provider that can have jobs of ours, by name."""
+    events: Events
+    executions: Executions
+    clock: Clock
+    bucket: str
+    """The pipeline's own, for the input of executions."""
+
+
+def run(request: SweepRequest, ports: Ports) -> SweepReply:
+    """Providers first: a job that is adopted is one that a restarted execution need not look for."""
+    since = ports.clock.now() - request.lookback_hours * 3600
+    found = Findings()
+    for _, provider in sorted(ports.providers.items()):
+        sweep = ProviderSweep(provider, ports.ledger, ports.events, ports.clock, found)
+        sweep.run(since=since, cancel=request.cancel)
+    restarted: list[str] = []
+    stale: list[str] = []
+    for job in ports.ledger.jobs(since=since):
+        if started := _restarted(job, ports):
+            restarted.append(started)
+        elif _is_given_up(job):
+            stale.extend(_unknown_submissions(job, ports.ledger))
+    return SweepReply(
+        checked=found.checked,
+        known=found.known,
+        orphans=found.orphans,
+        adopted=found.adopted,
+        cancelled=found.cancelled,
+        restarted=restarted,
+        stale=stale,
+        gaps=found.gaps,
+    )
+
+
+def _restarted(job: Job, ports: Ports) -> str:
+    """Start the next execution of a job whose own has ended without ending it; it goes on from the ledger, in the same
+    attempt. Of several sweeps one wins. Returns the execution's name, "" for a job that is well or was left alone."""
+    now = ports.clock.now()
+    if job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
+        return ""
+    if ports.executions.running(job.execution_name):
+        return ""
+    next_run = replace(
+        job,
+        state=JobState.VALIDATED if job.state is JobState.CREATED else job.state,
+        run=job.run + 1,
+        execution_name=execution_name(job.job_key, job.run + 1),
+        updated_at=now,
+    )
+    if ports.ledger.put_job(next_run, expected_version=job.version) is None:
+        return ""
+    payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.bucket, attempt=job.attempt)
+    ports.executions.start(next_run.execution_name, payload.model_dump())
+    return next_run.execution_name
+
+
+def _is_given_up(job: Job) -> bool:
+    """Whether no execution works on the job, nor will."""
+    return (job.state in JOB_FINAL and job.state is not JobState.COMPLETED) or job.run >= MAX_RUNS
+
+
+def _unknown_submissions(job: Job, ledger: Ledger) -> Iterator[str]:
+    """A job may exist at the provider for each of these, and would be found by the next sweep or the next run."""
+    rows = ledger.submissions(job.job_key)
+    return (place_of(row) for row in rows if row.state in _UNKNOWN and not row.provider_job_id)
