@@ -21,6 +21,7 @@ from tallybatch.contracts import (
     S3Event,
     ShardItem,
     SubmitReply,
+    SweepRequest,
 )
 from tallybatch.domain.layout import JobKeys, parse_inbox_key
 
@@ -32,6 +33,7 @@ CONTRACTS: dict[str, type[Contract]] = {
     "s3/object-created-without-version.json": S3Event,
     "scheduler/backfill.json": BackfillRequest,
     "scheduler/backfill-other-bucket.json": BackfillRequest,
+    "scheduler/sweep.json": SweepRequest,
     "stepfunctions/attempt-plan.json": AttemptPlan,
     "stepfunctions/caught-error.json": FailInput,
     "stepfunctions/caught-map-error.json": FailInput,
@@ -127,6 +129,8 @@ def test_given_the_output_of_a_state_when_it_is_the_next_ones_input_then_it_is_u
         (BackfillRequest, {"tenant": "acme", "spec": "s", "prefix": "p", "max_objects": 10_001}),
         (BackfillRequest, {"tenant": "acme", "spec": "s", "prefix": "p", "days_back": -1}),
         (BackfillRequest, {"tenant": "acme", "spec": "s", "prefix": "p", "days_back": 367}),
+        (SweepRequest, {"lookback_hours": 0}),
+        (SweepRequest, {"lookback_hours": 8761}),
         (SubmitReply, {"status": "perhaps"}),
         (PollReply, {"status": "submitted"}),
         (ReconcileReply, {"tenant": "a", "job_key": "k", "bucket": "b", "attempt": 1, "verdict": "open"}),

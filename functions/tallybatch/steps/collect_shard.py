@@ -14,7 +14,7 @@ from tallybatch.domain.identity import sha256_hex, submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
-from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob
+from tallybatch.ports import TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submit_shard import place_of
 from tallybatch.steps.transitions import change_submission
@@ -125,7 +125,8 @@ def _ended(ghost: str, ports: Ports) -> ProviderJob:
     """Raises `ProviderUnavailable` while a cancelled ghost has not ended: what it finished by then is billed."""
     job = ports.provider.get(ghost)
     if job.state not in TERMINAL_STATES:
-        ports.provider.cancel(ghost)
+        if job.state is not ProviderState.CANCELLING:
+            ports.provider.cancel(ghost)
         raise ProviderUnavailable("a cancelled duplicate job has not ended yet", where=f"provider job {ghost}")
     return job
 

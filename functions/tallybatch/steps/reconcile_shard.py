@@ -134,9 +134,8 @@ class _Told:
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
         self.drifted += "model_drift" in outcome.notes
-        if outcome.outcome is not OutcomeClass.SUCCEEDED:
-            if policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
-                self.given_up.append(outcome.record_key)
+        if policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+            self.given_up.append(outcome.record_key)
 
 
 def _read(key: str, context: JobContext, objects: Objects) -> _Told:
