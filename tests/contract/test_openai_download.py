@@ -130,6 +130,14 @@ def test_given_no_length_at_all_and_a_cut_last_line_when_read_then_it_is_not_tak
     assert len(ranges) == 2
 
 
+def test_given_a_cut_last_line_that_stays_when_read_again_then_it_is_what_the_provider_has() -> None:
+    cut = FILE[:2_000_000]
+    ranges, serve = file_server(lambda _, __: Reply(200, cut, length=""), NO_RECORD)
+    with serving(serve) as server:
+        assert read(server) == cut
+    assert ranges == ["", "", ""]
+
+
 def test_given_a_file_that_stays_short_when_read_then_unavailable_and_not_half_a_file() -> None:
     _, serve = file_server(lambda _, request: part(request, whole=FILE[:2_000_000]))
     with serving(serve) as server, pytest.raises(ProviderUnavailable, match="2000000 bytes came"):

@@ -25,8 +25,8 @@ DATA = Path(__file__).parents[1] / "data"
 SPEC = """\
 name: genre
 purpose: catalogue
-provider: openai
-model: gpt-5-mini-2025-08-07
+provider: {provider}
+model: {model}
 endpoint: {endpoint}
 input: {{key: id, fields: [title], on_bad_line: {on_bad_line}}}
 prompt:
@@ -47,9 +47,20 @@ limits: {{deadline: {deadline}}}
 """
 
 
-def spec(**changed: Any) -> str:
+MODELS = {
+    "openai": ("gpt-5-mini-2025-08-07", "/v1/responses"),
+    "bedrock": ("amazon.nova-lite-v1:0", "Converse"),
+    "gemini": ("gemini-2.5-flash", "generateContent"),
+}
+"""Exact model and endpoint by provider."""
+
+
+def spec(provider: str = "openai", **changed: Any) -> str:
+    model, endpoint = MODELS[provider]
     values = {
-        "endpoint": "/v1/responses",
+        "provider": provider,
+        "model": model,
+        "endpoint": endpoint,
         "on_bad_line": "reject",
         "prompt_version": "genre-v1",
         "system": "You label films.",

@@ -29,26 +29,41 @@ class ShardTally:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
         self.ghost_usage: list[Usage] = []
+        self._strangers: list[tuple[str, Usage]] = []
+        """Request id and usage of each line with an unknown id."""
         self._input = self._cached_input = self._output = self._reasoning = 0
 
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
         delivered twice is one execution, told by its request id."""
-        return Usage(self._input, self._cached_input, self._output, self._reasoning)
+        executions = [Usage(self._input, self._cached_input, self._output, self._reasoning)]
+        if self._strangers:
+            seen = {back.result.request_id for back in self._by_id.values() if back is not None}
+            for request_id, usage in self._strangers:
+                if not request_id or request_id not in seen:
+                    seen.add(request_id)
+                    executions.append(usage)
+        return Usage(
+            sum(usage.input for usage in executions),
+            sum(usage.cached_input for usage in executions),
+            sum(usage.output for usage in executions),
+            sum(usage.reasoning for usage in executions),
+        )
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
         known = self._by_id.get(result.record_id)
+        if known is None and result.record_id not in self._by_id:
+            self._strangers.append((result.request_id, result.usage))
+            self.anomalies["unknown"] += 1
+            return False
         if known is None or not result.request_id or result.request_id != known.result.request_id:
             usage = result.usage
             self._input += usage.input
             self._cached_input += usage.cached_input
             self._output += usage.output
             self._reasoning += usage.reasoning
-        if known is None and result.record_id not in self._by_id:
-            self.anomalies["unknown"] += 1
-            return False
         if known is None:
             self._by_id[result.record_id] = Tallied(result, raw)
         else:

@@ -23,6 +23,9 @@ PROVIDER_JOB = "provider_job.json"
 GHOST = "ghost-"
 """Begins the names of the channels of duplicate provider jobs."""
 _GHOST_DIGITS = 16
+GONE_GRACE_S = 60
+"""So soon after its end no results are believed to be gone: a file may be named before it can be read, and to take it
+for gone pays for all its records again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,14 @@ class _Harvest:
             key = self._context.keys.raw(row.attempt, row.submission_key, f"{name}.jsonl")
             try:
                 self.sizes[name] = _fetch(source, key, self._context, self._ports)
-            except ResultsGone:
+            except ResultsGone as gone:
+                if self._ports.clock.now() < row.terminal_at + GONE_GRACE_S:
+                    raise ProviderUnavailable(
+                        "the results cannot be read yet",
+                        where=f"provider job {job.id}",
+                        why=str(gone),
+                        do="read them again",
+                    ) from None
                 self.gone += 1
             else:
                 self.channels[name] = key

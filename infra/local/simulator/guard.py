@@ -60,7 +60,10 @@ async def guarded(
         await asyncio.sleep(float(argument))
         core.clock.run_due()
     request.state.empty_page = name == "empty_page"
+    request.state.strangers = int(argument) if name == "strangers" else 0
     answer = await handler(request)
+    if name == "late_reply_s":
+        await asyncio.sleep(float(argument))
     if name == "lost_reply":
         return HangUp()
     if name == "cut_body":

@@ -59,8 +59,10 @@ CALL_FAULTS: dict[str, str] = {
     "reply_500_after": "",
     "status": "int",
     "delay_s": "float",
+    "late_reply_s": "float",
     "cut_body": "",
     "empty_page": "",
+    "strangers": "int",
 }
 JOB_FAULTS: dict[str, str] = {
     "none": "",
@@ -169,7 +171,11 @@ class _Occurrence(_Strict):
 
 
 class CallRule(_Occurrence):
-    """A fault of one HTTP call. `lost_reply`: carried out, then the connection closes without an answer."""
+    """A fault of one HTTP call. `lost_reply`: carried out, then the connection closes without an answer.
+
+    `delay_s` and `late_reply_s` are real seconds, before the call is carried out and between that and its answer.
+    `strangers`: so many jobs of other people come into being before a list is read, so that its pages shift.
+    """
 
     on: Call
     fault: Annotated[str, _checked(CALL_FAULTS)]

@@ -68,6 +68,31 @@ def test_given_a_slow_create_when_the_client_gives_up_then_the_batch_exists_all_
     assert control.journal()["jobs_per_marker"] == {"sub-slow": 1}
 
 
+def test_given_a_late_reply_when_the_client_gives_up_then_the_batch_is_there_already(
+    client: openai.OpenAI, control: SimulatorControl
+) -> None:
+    scenario(control, calls=[{"on": "create", "fault": "late_reply_s:0.6"}])
+    file_id = upload(client, chat_lines(1))
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.2).batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={MARKER: "sub-late"}
+        )
+    assert control.journal()["jobs_per_marker"] == {"sub-late": 1}
+
+
+def test_given_strangers_that_create_while_pages_are_read_when_walked_then_ours_is_on_a_later_page(
+    client: openai.OpenAI, control: SimulatorControl
+) -> None:
+    ours = start(client, [GOOD])
+    scenario(control, calls=[{"on": "list", "count": "always", "fault": "strangers:120"}])
+    first = client.batches.list(limit=100)
+    second = client.batches.list(limit=100, after=first.data[-1].id)
+    assert ours.id not in {batch.id for batch in first.data}
+    assert {batch.id for batch in first.data}.isdisjoint(batch.id for batch in second.data)
+    assert [batch.id for batch in second.data][-1] == ours.id
+    assert len(control.journal()["creates"]) == 1
+
+
 def test_given_a_connection_dropped_in_a_large_upload_then_no_file_exists(
     client: openai.OpenAI, control: SimulatorControl
 ) -> None:

@@ -171,6 +171,18 @@ def test_given_usage_when_tallied_then_each_execution_is_billed_once_known_or_no
     assert tally(["a", "b", "c"], lines).usage == Usage(input=60, cached_input=24, output=18, reasoning=6)
 
 
+def test_given_an_execution_that_also_came_under_an_unknown_id_when_tallied_then_it_is_billed_once() -> None:
+    use = Usage(input=10, output=3)
+    lines = [
+        result("y", request_id="r1", usage=use),
+        result("a", request_id="r1", usage=use),
+        result("z", request_id="r2", usage=use),
+        result("z", request_id="r2", usage=use),
+        result("x", usage=use),
+    ]
+    assert tally(["a"], lines).usage == Usage(input=30, output=9)
+
+
 def test_given_nothing_when_tallied_then_every_record_is_open_and_nothing_is_billed() -> None:
     made = ShardTally(["a", "b"])
     assert list(made) == [("a", None), ("b", None)]

@@ -58,6 +58,7 @@ class BatchHandlers:
     async def list(self, request: Request) -> Response:
         """Newest first. There is no filter: whoever looks for metadata walks the pages."""
         limit = limit_of(request, default=20, most=100)
+        self._service.add_strangers(getattr(request.state, "strangers", 0))
         if getattr(request.state, "empty_page", False):
             return json_answer(page([], [], has_more=True))
         now = self._core.clock.now()

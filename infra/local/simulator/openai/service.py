@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from infra.local.simulator.core import Core
+from infra.local.simulator.faults import JobPlan
 from infra.local.simulator.openai.execution import PROVIDER, OpenAIExecution
-from infra.local.simulator.openai.model import ApiError, Batch, StoredFile, new_id
+from infra.local.simulator.openai.model import RESPONSES, ApiError, Batch, StoredFile, new_id
 from infra.local.simulator.openai.validation import Validated, job_error, validate
 
 HOUR_S = 3_600
@@ -110,6 +111,23 @@ class OpenAIService:
         core.clock.call_at(now + plan.durations.validating, lambda moment: self._validated(batch, moment))
         core.clock.call_at(batch.expires_at, lambda moment: self._expire(batch, moment))
         return batch
+
+    def add_strangers(self, count: int) -> None:
+        """Batches that somebody else made and that have ended; only the list shows that they are there."""
+        now, plan = self._core.clock.now(), JobPlan(self._core.scenario.durations, {}, 1.0)
+        for _ in range(count):
+            batch = Batch(
+                id=new_id("batch_"),
+                endpoint=RESPONSES,
+                input_file_id=new_id("file-"),
+                metadata=None,
+                created_at=now,
+                expires_at=now + self._core.scenario.window_s,
+                output_files_live_s=self._core.scenario.output_files_live_s,
+                plan=plan,
+            )
+            batch.enter("completed", now)
+            self.batches[batch.id] = batch
 
     def cancel(self, batch: Batch, moment: float) -> None:
         """Raises `ApiError` 409 when the batch has ended."""

@@ -20,6 +20,9 @@ from tallybatch.domain.lines import CHUNK_BYTES
 
 TRIES = 5
 """Failures in a row, without a new byte, before giving up."""
+CUT_READS = 3
+"""Readings from the start, all the same, after which a cut last line is what the provider has: to read it for ever
+would leave every other record of the file without its answer."""
 MAX_OPENS = 50
 MAX_PAUSE_S = 8.0
 
@@ -65,6 +68,10 @@ class _BrokenError(Exception):
     """The stream ended before the file did."""
 
 
+class _CutError(_BrokenError):
+    """The stream ended within a line, and nothing says that the file does."""
+
+
 @dataclass(slots=True)
 class _Progress:
     where: str
@@ -94,7 +101,7 @@ def stream(file: ResultFile, *, sleep: Callable[[float], None]) -> Iterator[byte
     handed out is a part.
     """
     progress = _Progress(file.where, file.declared_bytes())
-    failures = 0
+    failures = cuts = 0
     why = ""
     for _ in range(MAX_OPENS):
         before = progress.done
@@ -103,6 +110,9 @@ def stream(file: ResultFile, *, sleep: Callable[[float], None]) -> Iterator[byte
             return
         except _BrokenError as broken:
             why = str(broken)
+            cuts = (cuts + 1 if progress.done == before else 1) if isinstance(broken, _CutError) else 0
+            if cuts == CUT_READS:
+                return
         except file.failures as error:
             status = file.status(error)
             if status == 416:
@@ -140,7 +150,7 @@ def _open(file: ResultFile, progress: _Progress) -> Iterator[bytes]:
         raise _BrokenError(f"the file has {expected} bytes")
     if progress.done != progress.declared and progress.tail and not _is_json(bytes(progress.tail)):
         progress.can_resume = False
-        raise _BrokenError("its last line is cut")
+        raise _CutError("its last line is cut")
 
 
 def _total(reply: Reply, progress: _Progress, *, resume: bool) -> int:
