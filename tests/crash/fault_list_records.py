@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.bedrock import CLAUDE
 from tests.support.fault_run import Ending, Fault
 
 HIT = "Film-007."
@@ -83,7 +82,11 @@ RECORD = (
         for name, provider, changed in (
             ("wrong-model", "openai", {}),
             ("wrong-model-gemini", "gemini", {}),
-            ("wrong-model-claude", "bedrock", {"model": CLAUDE, "endpoint": "InvokeModel"}),
+            (
+                "wrong-model-claude",
+                "bedrock",
+                {"model": "us.anthropic.claude-haiku-4-5-20251001-v1:0", "endpoint": "InvokeModel"},
+            ),
         )
     ),
     _record("body_as_string", "the body is JSON inside a string"),

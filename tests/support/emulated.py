@@ -71,7 +71,9 @@ class Emulated:
         return name
 
     def new_table(self) -> str:
-        name = f"table-{uuid.uuid4().hex[:12]}"
+        return self.make_table(f"table-{uuid.uuid4().hex[:12]}")
+
+    def make_table(self, name: str) -> str:
         self.shared_dynamodb.create_table(
             TableName=name,
             BillingMode="PAY_PER_REQUEST",

@@ -11,6 +11,7 @@ from typing import Any
 from infra.local.simulator.scenario import split_fault
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.adapters.providers.bedrock import BedrockApi
+from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.ports import ProviderApi
@@ -21,7 +22,7 @@ from tests.support.pipeline import API_KEY, Pipeline
 
 RECORDS = 12
 DONE = "succeeded"
-PROVIDERS = ("openai", "bedrock")
+PROVIDERS = ("openai", "bedrock", "gemini")
 _KINDS = ("input", "cached_input", "output", "reasoning")
 
 
@@ -103,7 +104,11 @@ class Stage:
 
     def __init__(self, simulator: SimulatorServer) -> None:
         self._simulator = simulator
-        self._clients: dict[str, Callable[..., ProviderApi]] = {"openai": self._openai, "bedrock": self._bedrock}
+        self._clients: dict[str, Callable[..., ProviderApi]] = {
+            "openai": self._openai,
+            "bedrock": self._bedrock,
+            "gemini": self._gemini,
+        }
         self._boto: Any = None
         self._calm: dict[tuple[str, ...], dict[str, Any]] = {}
         """Answers of undisturbed runs, by provider and model."""
@@ -152,6 +157,10 @@ class Stage:
         client = self._boto = self._boto or bedrock_client(url)
         create_client = bedrock_client(url, timeout_s=options["create_timeout_s"]) if options else client
         return BedrockApi(client, create_client, objects, ROLE_ARN, sleep=self._sleep)
+
+    def _gemini(self, _: MemoryObjects, **options: Any) -> ProviderApi:
+        usual = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self._sleep}
+        return GeminiApi(lambda: API_KEY, base_url=self._simulator.gemini_base_url, **{**usual, **options})
 
     def _sleep(self, seconds: float) -> None:
         assert self._pipeline is not None

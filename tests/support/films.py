@@ -50,6 +50,7 @@ limits: {{deadline: {deadline}}}
 MODELS = {
     "openai": ("gpt-5-mini-2025-08-07", "/v1/responses"),
     "bedrock": ("amazon.nova-lite-v1:0", "Converse"),
+    "gemini": ("gemini-2.5-flash", "generateContent"),
 }
 """Exact model and endpoint by provider."""
 

@@ -128,7 +128,8 @@ class Pipeline:
     ) -> S3Event:
         """Put a file into the inbox; returns the event that S3 sends for it."""
         info = self.objects.put(f"inbox/{tenant}/{spec}/{version}/{name}", body)
-        return s3_event(info.key, etag=info.etag.strip('"'), version_id=info.version_id)
+        etag = info.etag.strip('"')
+        return s3_event(info.key, bucket=self.objects.bucket, etag=etag, version_id=info.version_id)
 
     def drop(self, body: bytes, **where: str) -> dict[str, Any]:
         return self.build(self.upload(body, **where))
@@ -182,7 +183,7 @@ class Pipeline:
             request = request.model_copy(update={"attempt": reply.next_attempt})
         if reply.verdict == "closed":
             for item in self.publish_items(reply):
-                self.task("PublishShard", lambda item=item: publish_shard.run(item, self.objects))  # type: ignore[misc]
+                self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
 
     def one_attempt(self, request: JobInput) -> ReconcileReply:
@@ -269,6 +270,9 @@ class Pipeline:
     def publish_items(self, reply: ReconcileReply) -> list[PublishItem]:
         """The ItemReader of PublishMap."""
         return [PublishItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(reply.items_key))]
+
+    def publish(self, item: PublishItem) -> Any:
+        return publish_shard.run(item, self.objects)
 
     def seal(self, request: JobInput) -> SealReply:
         return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))

@@ -59,7 +59,8 @@ def test_given_no_environment_in_hand_when_loaded_then_the_process_own_is_read(m
 
 
 def test_given_only_what_is_needed_when_loaded_then_the_defaults_are_those_of_the_design() -> None:
-    base = {f"{PREFIX}BUCKET": "b", f"{PREFIX}TABLE": "t", f"{PREFIX}OPENAI_SECRET": "s"}
+    providers = {f"{PREFIX}{name}": "s" for name in ("OPENAI_SECRET", "GEMINI_SECRET", "BEDROCK_ROLE_ARN")}
+    base = {f"{PREFIX}BUCKET": "b", f"{PREFIX}TABLE": "t", **providers}
     submit = SubmitShard.load(base)
     assert (submit.settle_window_s, submit.create_within_s, submit.unknown_wait_s) == (900, 60, 30)
     assert PollShard.load(base).max_wait_s == 600

@@ -15,7 +15,6 @@ from tests.support.films import (
     key_of,
     report,
     results,
-    retry_records,
     scenario,
     spec,
     tokens_of,
@@ -47,84 +46,12 @@ def assert_complete(pipeline: Pipeline, job: Job) -> None:
     assert set(pipeline.simulator.control.journal()["jobs_per_marker"].values()) == {1}
 
 
-def test_given_a_job_that_expires_half_way_when_harvested_then_only_the_rest_runs_again(pipeline: Pipeline) -> None:
-    job = run(pipeline, {"fault": "expire", "done": 0.6})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("succeeded",): 12, ("expired", "succeeded"): 8}
-    assert {record.retry_reason for record in retry_records(pipeline.objects, job, 2)} == {"batch_expired"}
-    assert tokens_of(pipeline.certificate(job)) == pipeline.simulator.control.journal()["tokens_billed"]
-
-
-def test_given_a_job_that_the_provider_cancels_when_harvested_then_only_the_rest_runs_again(
-    pipeline: Pipeline,
-) -> None:
-    job = run(pipeline, {"fault": "cancel", "done": 0.4})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("succeeded",): 8, ("missing", "succeeded"): 12}
-    assert tokens_of(pipeline.certificate(job)) == pipeline.simulator.control.journal()["tokens_billed"]
-
-
-def test_given_a_cancel_with_a_line_for_each_row_left_when_harvested_then_they_run_again(pipeline: Pipeline) -> None:
-    scenario(pipeline.simulator.control, jobs=[{"fault": "cancel", "done": 0.4}], cancelled_rows="error_line")
-    pipeline.push_spec(spec())
-
-    job = pipeline.run(films(RECORDS))
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("succeeded",): 8, ("cancelled", "succeeded"): 12}
-
-
-def test_given_a_job_that_is_stuck_when_its_window_ends_then_what_it_did_is_kept(pipeline: Pipeline) -> None:
-    job = run(pipeline, {"fault": "stuck", "done": 0.25})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("succeeded",): 5, ("expired", "succeeded"): 15}
-
-
-def test_given_a_job_that_is_stuck_beyond_the_deadline_when_it_ends_then_each_record_is_named(
-    pipeline: Pipeline,
-) -> None:
-    job = run(pipeline, {"fault": "stuck", "done": 0.25, "count": "always"}, deadline="20h")
-
-    assert (job.state.value, job.attempt) == ("COMPLETED", 1)
-    assert pipeline.certificate(job).failed == {"expired": 15}
-
-
-@pytest.mark.parametrize("fault", ["vanish", "results_gone"])
-def test_given_results_that_are_gone_when_harvested_then_every_record_runs_again(
-    pipeline: Pipeline, fault: str
-) -> None:
-    job = run(pipeline, {"fault": fault})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("missing", "succeeded"): RECORDS}
-    assert anomalies(pipeline, job).get("results_gone", 0) == (1 if fault == "results_gone" else 0)
-
-
-@pytest.mark.parametrize("fault", ["unknown_state", "backwards", "empty_string_ids", "content_404_for_s:40"])
-def test_given_an_odd_job_when_polled_then_it_is_waited_for_and_read(pipeline: Pipeline, fault: str) -> None:
-    job = run(pipeline, {"fault": fault})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("succeeded",): RECORDS}
-    assert anomalies(pipeline, job) == {}
-
-
 def test_given_counts_that_are_wrong_when_reconciled_then_the_files_win_and_it_is_reported(pipeline: Pipeline) -> None:
     job = run(pipeline, {"fault": "wrong_counts"})
 
     assert_complete(pipeline, job)
     assert anomalies(pipeline, job) == {"counts_disagree": 1}
     assert [row["anomaly"] for row in report(pipeline.objects, job)["anomalies"]] == ["counts_disagree"]
-
-
-def test_given_only_an_error_file_when_harvested_then_its_rows_are_failures_of_records(pipeline: Pipeline) -> None:
-    job = run(pipeline, {"fault": "only_error_file"})
-
-    assert_complete(pipeline, job)
-    assert told(pipeline, job) == {("retryable", "succeeded"): RECORDS}
 
 
 def test_given_a_completed_job_in_which_every_row_failed_when_closed_then_each_is_named(pipeline: Pipeline) -> None:
@@ -167,15 +94,6 @@ def test_given_every_job_failing_for_a_reason_that_stays_when_reconciled_then_th
     assert len(journal["creates"]) == 2
 
 
-def test_given_a_job_that_fails_validation_for_a_passing_reason_when_retried_then_all_is_answered(
-    pipeline: Pipeline,
-) -> None:
-    job = run(pipeline, {"fault": "fail_validation:file_not_found"})
-
-    assert_complete(pipeline, job)
-    assert job.attempt == 2
-
-
 def test_given_validation_that_fails_for_quota_when_it_waits_then_no_attempt_is_used_up(pipeline: Pipeline) -> None:
     before = pipeline.clock.now()
 
@@ -187,20 +105,6 @@ def test_given_validation_that_fails_for_quota_when_it_waits_then_no_attempt_is_
     assert (entry.generation, len(entry.provider_jobs)) == (4, 4)
     assert {row[0].tries for row in histories(pipeline.objects, job).values()} == {1}
     assert pipeline.clock.now() - before > 60 + 120 + 240
-
-
-def test_given_a_quota_of_enqueued_tokens_when_shards_compete_then_each_runs_once(pipeline: Pipeline) -> None:
-    scenario(pipeline.simulator.control, quota={"enqueued_tokens": {"*": 90}, "release_delay_s": 120})
-    pipeline.push_spec(spec(shard_records=10, max_attempts=1))
-
-    job = pipeline.run(films(RECORDS))
-
-    assert_complete(pipeline, job)
-    journal = pipeline.simulator.control.journal()
-    states = Counter(batch["state"] for batch in journal["batches"].values())
-    assert states["completed"] == 2
-    assert states["failed"] >= 1
-    assert tokens_of(pipeline.certificate(job)) == journal["tokens_billed"]
 
 
 def test_given_the_three_endings_of_the_shipped_scenario_when_run_then_each_record_is_paid_once(

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-import pytest
-
 from tests.support.films import (
     classes,
     film,
@@ -18,97 +13,10 @@ from tests.support.films import (
     retry_records,
     scenario,
     spec,
-    tokens_of,
 )
 from tests.support.pipeline import Pipeline
 
 RECORDS = 20
-HIT = 7
-RETRIED = ["retryable", "succeeded"]
-DONE = ["succeeded"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One record is hit by `fault` in its first `times` requests. `told` are its outcomes, attempt by attempt."""
-
-    fault: str
-    told: list[str]
-    times: Any = 1
-    anomalies: dict[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    unseen_input_tokens: int = 0
-    """Billed for a line of which only a half came: its usage is in the other half."""
-
-
-CASES = [
-    Case("error_500", RETRIED),
-    Case("error_503", RETRIED),
-    Case("error_429", RETRIED),
-    Case("error_in_body", RETRIED),
-    Case("error_400", ["permanent"], times="always"),
-    Case("error_500", ["retryable"] * 3, times="always"),
-    Case("status_zero", RETRIED),
-    Case("null_response", RETRIED),
-    Case("missing", ["missing", "succeeded"]),
-    Case("missing", ["missing"] * 3, times="always"),
-    Case("refusal", ["refused"], times="always"),
-    Case("content_filter", ["refused"], times="always"),
-    Case("length", ["truncated"]),
-    Case("bad_json", ["unqualified", "succeeded"]),
-    Case("bad_schema", ["unqualified", "succeeded"]),
-    Case("bad_schema", ["unqualified"] * 3, times="always"),
-    Case("wrong_model", DONE, anomalies={"model_drift": 1}, notes=("model_drift",)),
-    Case("u2028", DONE),
-    Case("body_as_string", DONE),
-    Case("no_error_key", DONE),
-    Case("duplicate_same", DONE, anomalies={"duplicate_same": 1}, notes=("duplicate_same",)),
-    Case("duplicate_different", ["conflict", "succeeded"], anomalies={"conflict": 1}),
-    Case("duplicate_different", ["conflict"] * 3, times="always", anomalies={"conflict": 3}),
-    Case("success_and_error", DONE, anomalies={"success_and_error": 1}, notes=("success_and_error",)),
-    Case("garbage_line", DONE, anomalies={"unparsable": 1}),
-    Case(
-        "truncated_last_line",
-        ["missing", "succeeded"],
-        anomalies={"unparsable": 1, "counts_disagree": 1},
-        unseen_input_tokens=8,
-    ),
-    Case("crlf", DONE),
-    Case("blank_lines", DONE),
-    Case("bom", DONE),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.fault}-{case.times}")
-def test_given_a_fault_of_one_record_when_the_job_ends_then_it_alone_has_that_outcome(
-    pipeline: Pipeline, case: Case
-) -> None:
-    rule = {"fault": case.fault, "contains": f"Film-{HIT:03}.", "times": case.times}
-    scenario(pipeline.simulator.control, records=[rule])
-    pipeline.push_spec(spec(max_attempts=3))
-
-    job = pipeline.run(films(RECORDS))
-
-    assert (job.state.value, job.reason) == ("COMPLETED", "")
-    told = classes(pipeline.objects, job)
-    assert told.pop(key_of(HIT)) == case.told
-    assert told == {key_of(number): DONE for number in range(1, RECORDS + 1) if number != HIT}
-    certificate = pipeline.certificate(job)
-    accepted = case.told[-1] == "succeeded"
-    assert certificate.succeeded == RECORDS - (not accepted)
-    assert certificate.failed == ({} if accepted else {case.told[-1]: 1})
-    anomalies: dict[str, int] = {}
-    for entry in certificate.submissions:
-        for name, count in entry.anomalies.items():
-            anomalies[name] = anomalies.get(name, 0) + count
-    assert anomalies == case.anomalies
-    assert set(case.notes) <= set(histories(pipeline.objects, job)[key_of(HIT)][0].notes)
-    assert sorted(row["business_key"] for row in results(pipeline.objects, job)) == sorted(
-        key_of(number) for number in range(1, RECORDS + 1) if accepted or number != HIT
-    )
-    billed = pipeline.simulator.control.journal()["tokens_billed"]
-    assert tokens_of(certificate)["input"] == billed["input"] - case.unseen_input_tokens
-    assert pipeline.verify(job).ok
 
 
 def test_given_records_that_need_it_when_tried_again_then_the_shard_holds_them_alone_and_tells_where_they_come_from(

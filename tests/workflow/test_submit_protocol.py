@@ -46,20 +46,6 @@ def assert_one_job(pipeline: Pipeline, job: Job) -> None:
     assert pipeline.verify(job).ok
 
 
-@pytest.mark.parametrize("fault", ["lost_reply", "reply_500_after", "cut_body"])
-def test_given_a_create_that_was_carried_out_and_not_heard_when_resolved_then_it_is_found_and_bound(
-    pipeline: Pipeline, fault: str
-) -> None:
-    scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": fault}])
-    pipeline.push_spec(spec())
-
-    job = pipeline.run(films(RECORDS))
-
-    assert_one_job(pipeline, job)
-    (entry,) = pipeline.certificate(job).submissions
-    assert entry.generation == 1
-
-
 def test_given_a_create_that_is_carried_out_after_its_caller_gave_up_when_resolved_then_it_is_found(
     pipeline: Pipeline,
 ) -> None:
@@ -97,23 +83,6 @@ def test_given_a_create_that_never_happened_when_the_settle_window_has_passed_th
     assert proof.complete
     assert proof.at >= began + RULES.create_within_s + CREATE_TIMEOUT_S + RULES.settle_window_s
     assert proof.pages >= 1
-
-
-@pytest.mark.parametrize("hidden_s", [45, 300])
-def test_given_a_job_that_is_listed_late_when_it_appears_within_the_window_then_there_is_no_second_one(
-    pipeline: Pipeline, hidden_s: int
-) -> None:
-    scenario(
-        pipeline.simulator.control,
-        calls=[{"on": "create", "fault": "lost_reply"}],
-        jobs=[{"fault": f"invisible_in_list_for_s:{hidden_s}"}],
-    )
-    pipeline.push_spec(spec())
-
-    job = pipeline.run(films(RECORDS))
-
-    assert_one_job(pipeline, job)
-    assert pipeline.tasks.count(("SubmitShard", "")) > hidden_s // 30
 
 
 def test_given_a_walk_that_is_cut_short_when_the_window_has_passed_then_absence_is_not_proven(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -76,9 +77,13 @@ def execution_name(job_key: str, run: int) -> str:
     return f"{job_key}-{run}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordIdentity:
-    """What all records of one job share; derives the two keys of each record."""
+    """What all records of one job share; derives the two keys of each record.
+
+    The arrays that are hashed differ from record to record in two strings only, so what stands around these is encoded
+    once: the keys are those of `digest` over the whole array.
+    """
 
     tenant: str
     purpose: str
@@ -87,20 +92,34 @@ class RecordIdentity:
     schema_version: str
     model_resolved: str
 
+    @cached_property
+    def _around_id(self) -> tuple[bytes, bytes]:
+        return _opening(self.tenant), _ending(self.prompt_version, self.model_config_version)
+
+    @cached_property
+    def _around_key(self) -> tuple[bytes, bytes]:
+        tail = _ending(self.prompt_version, self.schema_version, self.model_resolved)
+        return _opening(self.tenant, self.purpose), tail
+
     def record_id(self, business_key: str, source_version: str) -> str:
-        """32 hex characters: this input under this configuration; the id on the wire."""
-        parts = [self.tenant, business_key, source_version, self.prompt_version, self.model_config_version]
-        return hashlib.sha256(_encode(parts)).hexdigest()[:RECORD_ID_HEX]
+        """32 hex characters: this input under this configuration; the id on the wire. H(tenant, business_key,
+        source_version, prompt_version, model_config_version)."""
+        head, tail = self._around_id
+        data = b"".join((head, _encode(business_key), b",", _encode(source_version), tail))
+        return hashlib.sha256(data).hexdigest()[:RECORD_ID_HEX]
 
     def record_key(self, record_id: str, source_version: str) -> str:
-        """64 hex characters: the slot for one accepted answer."""
-        parts = [
-            self.tenant,
-            self.purpose,
-            record_id,
-            source_version,
-            self.prompt_version,
-            self.schema_version,
-            self.model_resolved,
-        ]
-        return hashlib.sha256(_encode(parts)).hexdigest()
+        """64 hex characters: the slot for one accepted answer. H(tenant, purpose, record_id, source_version,
+        prompt_version, schema_version, model_resolved)."""
+        head, tail = self._around_key
+        data = b"".join((head, _encode(record_id), b",", _encode(source_version), tail))
+        return hashlib.sha256(data).hexdigest()
+
+
+def _opening(*parts: str) -> bytes:
+    """The canonical array of `parts`, open for more."""
+    return canonical(parts)[:-1] + b","
+
+
+def _ending(*parts: str) -> bytes:
+    return b"," + canonical(parts)[1:]

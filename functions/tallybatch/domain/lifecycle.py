@@ -85,8 +85,10 @@ RECORD_MOVES: dict[RecordState, frozenset[RecordState]] = {
 _S = SubmissionState
 SUBMISSION_MOVES: dict[SubmissionState, frozenset[SubmissionState]] = {
     _S.SUBMITTING: frozenset({_S.SUBMITTED, _S.SUBMIT_UNKNOWN, _S.QUOTA_REFUSED, _S.REFUSED}),
-    _S.SUBMIT_UNKNOWN: frozenset({_S.SUBMIT_UNKNOWN, _S.SUBMITTED, _S.SUBMITTING}),
-    _S.QUOTA_REFUSED: frozenset({_S.SUBMITTING, _S.SUBMITTED}),
+    _S.SUBMIT_UNKNOWN: frozenset(
+        {_S.SUBMIT_UNKNOWN, _S.SUBMITTED, _S.SUBMITTING, _S.QUOTA_REFUSED, _S.REFUSED, _S.EMPTY}
+    ),
+    _S.QUOTA_REFUSED: frozenset({_S.SUBMITTING, _S.SUBMITTED, _S.REFUSED, _S.EMPTY}),
     _S.REFUSED: frozenset({_S.RECONCILED}),
     _S.EMPTY: frozenset({_S.RECONCILED}),
     _S.SUBMITTED: frozenset({_S.RUNNING, _S.TERMINAL, _S.QUOTA_REFUSED}),
@@ -95,7 +97,8 @@ SUBMISSION_MOVES: dict[SubmissionState, frozenset[SubmissionState]] = {
     _S.COLLECTED: frozenset({_S.RECONCILED}),
     _S.RECONCILED: frozenset(),
 }
-"""SUBMITTING again from SUBMIT_UNKNOWN or QUOTA_REFUSED is the next generation, after absence was proven or told."""
+"""SUBMITTING again from SUBMIT_UNKNOWN or QUOTA_REFUSED is the next generation, after absence was proven or told; it
+may find nothing left to send (EMPTY), or be refused. An idempotent create that is sent again may be refused as well."""
 
 
 def job_may_move(now: JobState, to: JobState, *, attempt_now: int, attempt_to: int) -> bool:

@@ -131,7 +131,7 @@ class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     offset: int
     length: int
     sha256: str
-    """Of the outcome line."""
+    """Of the frame's lines, before compression."""
 
 
 NOBODY = ""

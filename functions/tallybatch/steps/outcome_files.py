@@ -23,7 +23,7 @@ decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
 class Placed(NamedTuple):
-    """Where a line went: its frame's offset and length in the object, and the SHA-256 of the line."""
+    """Where a line went: its frame's offset and length in the object, and the SHA-256 of the frame's lines."""
 
     offset: int
     length: int
@@ -38,23 +38,21 @@ class OutcomeFile:
         self._frames: list[bytes] = []
         self._offset = 0
         self._lines: list[bytes] = []
-        self._hashes: list[str] = []
         self.placed: list[Placed] = []
         """One per line added, in order; complete after `close`."""
 
     def add(self, outcome: Outcome) -> None:
-        line = _encode(outcome)
-        self._lines.append(line)
-        self._hashes.append(sha256_hex(line))
+        self._lines.append(_encode(outcome))
         if len(self._lines) >= FRAME_LINES:
             self._flush()
 
     def _flush(self) -> None:
-        frame = self._compress(b"\n".join([*self._lines, b""]))
-        self.placed.extend(Placed(self._offset, len(frame), sha256) for sha256 in self._hashes)
+        data = b"\n".join([*self._lines, b""])
+        frame = self._compress(data)
+        self.placed += [Placed(self._offset, len(frame), sha256_hex(data))] * len(self._lines)
         self._frames.append(frame)
         self._offset += len(frame)
-        self._lines, self._hashes = [], []
+        self._lines = []
 
     def close(self) -> bytes:
         if self._lines or not self._frames:
@@ -72,9 +70,10 @@ def read_placed(objects: Objects, key: str) -> Iterator[tuple[Outcome, Placed]]:
     """As `read_outcomes`, with the place of each row. Raises `ObjectDamaged` for an object that breaks off."""
     with objects.open(key) as stream:
         for offset, length, data in _frames(stream, objects.uri(key)):
+            place = Placed(offset, length, sha256_hex(data))
             for line in data.split(b"\n"):
                 if line:
-                    yield decode_outcome(line), Placed(offset, length, sha256_hex(line))
+                    yield decode_outcome(line), place
 
 
 def _frames(stream: BinaryIO, where: str) -> Iterator[tuple[int, int, bytes]]:
@@ -102,15 +101,16 @@ def outcome_lines(objects: Objects, key: str) -> Iterator[bytes]:
 
 
 def fetch_accepted(objects: Objects, answers: Sequence[AcceptedAnswer]) -> Iterator[tuple[AcceptedAnswer, Outcome]]:
-    """The accepted rows, each frame fetched once. Raises `ObjectDamaged` where a line does not have its hash."""
+    """The accepted rows, each frame fetched once. Raises `ObjectDamaged` where a frame does not have its hash."""
     frames: dict[tuple[str, int, int], list[AcceptedAnswer]] = {}
     for answer in answers:
         frames.setdefault((answer.uri, answer.offset, answer.length), []).append(answer)
     for (uri, offset, length), wanted in frames.items():
         key = uri.removeprefix(objects.uri(""))
         frame = zstandard.ZstdDecompressor().decompressobj().decompress(objects.get_range(key, offset, length))
-        lines = {sha256_hex(line): line for line in frame.split(b"\n") if line}
+        sha256 = sha256_hex(frame)
+        rows = {row.record_key: row for row in map(decode_outcome, filter(None, frame.split(b"\n")))}
         for answer in wanted:
-            if answer.sha256 not in lines:
+            if answer.sha256 != sha256 or answer.record_key not in rows:
                 raise ObjectDamaged("an accepted answer is not where the ledger says", where=uri)
-            yield answer, decode_outcome(lines[answer.sha256])
+            yield answer, rows[answer.record_key]

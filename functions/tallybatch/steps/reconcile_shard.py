@@ -134,7 +134,8 @@ class _Told:
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
         self.drifted += "model_drift" in outcome.notes
-        if policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+        failed = outcome.outcome is not OutcomeClass.SUCCEEDED
+        if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
             self.given_up.append(outcome.record_key)
 
 

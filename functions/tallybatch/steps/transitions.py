@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.domain.errors import LedgerBusy, NotFound
-from tallybatch.domain.lifecycle import JobState, job_may_move
+from tallybatch.domain.errors import LedgerBusy, NotFound, Permanent
+from tallybatch.domain.lifecycle import JobState, job_may_move, submission_may_move
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.ports import Clock, Ledger
 
@@ -52,6 +52,8 @@ def change_submission(
         changed = change(row)
         if changed is None:
             return row
+        if changed.state is not row.state and not submission_may_move(row.state, changed.state):
+            raise Permanent(f"a submission may not move from {row.state} to {changed.state}", where=where)
         if stored := ledger.put_submission(changed, expected_version=row.version):
             return stored
     raise LedgerBusy("the submission's row changed under every try", where=where)

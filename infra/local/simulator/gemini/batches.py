@@ -13,7 +13,7 @@ from infra.local.simulator.core import Core
 from infra.local.simulator.gemini.model import PROVIDER, ApiError, Batch
 from infra.local.simulator.gemini.requests import member
 from infra.local.simulator.gemini.service import GeminiService
-from infra.local.simulator.gemini.wire import json_object, paged
+from infra.local.simulator.gemini.wire import FIRST_PAGE, json_object, paged
 from infra.local.simulator.guard import Handler
 from infra.local.simulator.http import json_answer
 
@@ -54,8 +54,9 @@ class BatchHandlers:
 
     async def list(self, request: Request) -> Response:
         """Newest first. There is no filter: whoever looks for a displayName walks the pages."""
+        self._service.add_strangers(getattr(request.state, "strangers", 0))
         if getattr(request.state, "empty_page", False):
-            return json_answer({"nextPageToken": request.query_params.get("pageToken", "")})
+            return json_answer({"nextPageToken": request.query_params.get("pageToken") or FIRST_PAGE})
         if self._core.scenario.gemini.list_needs_page_size and "pageSize" not in request.query_params:
             return json_answer({})
         now = self._core.clock.now()

@@ -10,8 +10,9 @@ import orjson
 
 from infra.local.simulator.core import Core
 from infra.local.simulator.execution import Execution, Json
+from infra.local.simulator.faults import JobPlan
 from infra.local.simulator.gemini.bodies import GeminiLines
-from infra.local.simulator.gemini.model import PROVIDER, RPC_NUMBERS, ApiError, Batch, StoredFile, new_id
+from infra.local.simulator.gemini.model import GENERATE, PROVIDER, RPC_NUMBERS, ApiError, Batch, StoredFile, new_id
 from infra.local.simulator.gemini.validation import JobFault, Validated, validate
 
 HOUR_S = 3_600
@@ -92,6 +93,15 @@ class GeminiService:
         core.clock.call_at(now + plan.durations.validating, lambda moment: self._started(batch, moment))
         core.clock.call_at(now + core.scenario.gemini.window_s, lambda moment: self._end(batch, "EXPIRED", moment))
         return batch
+
+    def add_strangers(self, count: int) -> None:
+        """Batches that somebody else made and that have ended; only the list shows that they are there."""
+        now, plan = self._core.clock.now(), JobPlan(self._core.scenario.durations, {}, 1.0)
+        for _ in range(count):
+            name = f"batches/{new_id(40)}"
+            batch = Batch(name, GENERATE, "gemini-2.5-flash", "somebody's", "", created_at=now, plan=plan)
+            batch.enter("SUCCEEDED", now)
+            self.batches[name] = batch
 
     def cancel(self, batch: Batch, moment: float) -> None:
         """Raises `ApiError` 400 when the batch has ended. There is no state for being cancelled."""

@@ -12,6 +12,8 @@ from infra.local.simulator.execution import Json
 from infra.local.simulator.gemini.model import ApiError
 
 MAX_PAGE = 1_000
+FIRST_PAGE = "first"
+"""The token that leads to the beginning: what an empty page that promises more has to give."""
 T = TypeVar("T")
 
 
@@ -33,8 +35,8 @@ def paged(request: Request, items: Sequence[T], names: Sequence[str], *, default
         raise ApiError(400, "Invalid value for pageSize.")
     wanted = min(int(size) or default, MAX_PAGE)
     token = request.query_params.get("pageToken", "")
-    if token and token not in names:
+    if token not in ("", FIRST_PAGE, *names):
         raise ApiError(400, "Invalid page token.")
-    start = names.index(token) + 1 if token else 0
+    start = names.index(token) + 1 if token in names else 0
     end = start + wanted
     return items[start:end], {"nextPageToken": names[end - 1]} if end < len(items) else {}
