@@ -23,7 +23,7 @@ from infra.local.state import State, StateDir
 from tallybatch.domain.errors import BadInput, Permanent
 from tests.support import small_stack
 
-ELSEWHERE = {"openai": "http://127.0.0.1:9/v1"}
+ELSEWHERE = {"openai": "http://127.0.0.1:9/v1", "bedrock": "http://127.0.0.1:9"}
 """An address of our own for OpenAI, so that no simulator is started."""
 
 
@@ -164,6 +164,7 @@ def test_given_a_key_in_the_shell_when_up_then_only_an_explicit_url_gets_it(
     ]
     function = aws.lambda_.list_functions()["Functions"][0]
     assert function["Environment"]["Variables"]["OPENAI_BASE_URL"] == ELSEWHERE["openai"]
+    assert function["Environment"]["Variables"]["AWS_ENDPOINT_URL_BEDROCK"] == ELSEWHERE["bedrock"]
 
 
 def test_given_a_function_that_ran_when_logs_are_read_then_its_lines_are_there_once(
