@@ -23,7 +23,11 @@ from infra.local.state import State, StateDir
 from tallybatch.domain.errors import BadInput, Permanent
 from tests.support import small_stack
 
-ELSEWHERE = {"openai": "http://127.0.0.1:9/v1", "gemini": "http://127.0.0.1:9/gemini"}
+ELSEWHERE = {
+    "openai": "http://127.0.0.1:9/v1",
+    "bedrock": "http://127.0.0.1:9",
+    "gemini": "http://127.0.0.1:9/gemini",
+}
 """Addresses of our own for each provider, so that no simulator is started."""
 
 
@@ -163,6 +167,7 @@ def test_given_a_key_in_the_shell_when_up_then_only_an_explicit_url_gets_it(
     assert values == {"a-key-that-costs-money", stack.DUMMY_KEY}
     function = aws.lambda_.list_functions()["Functions"][0]
     assert function["Environment"]["Variables"]["OPENAI_BASE_URL"] == ELSEWHERE["openai"]
+    assert function["Environment"]["Variables"]["AWS_ENDPOINT_URL_BEDROCK"] == ELSEWHERE["bedrock"]
 
 
 def test_given_a_function_that_ran_when_logs_are_read_then_its_lines_are_there_once(
