@@ -204,10 +204,10 @@ def test_given_any_answer_when_read_then_it_comes_back(text: str) -> None:
         ("contains more records than the maximum", "above_maximum", OutcomeClass.PERMANENT),
         ("The provided role has no permission", "access_denied", OutcomeClass.RETRYABLE),
         ("Malformed input", "invalid_input", OutcomeClass.PERMANENT),
-        ("", "failed", OutcomeClass.RETRYABLE),
+        ("", "failed", None),
     ],
 )
 def test_given_the_message_of_a_failed_job_when_read_then_its_code(
-    message: str, code: str, outcome: OutcomeClass
+    message: str, code: str, outcome: OutcomeClass | None
 ) -> None:
     assert job_failure(message) == (code, outcome)

@@ -67,10 +67,10 @@ def error_class(code: str) -> OutcomeClass:
     return _ERRORS.get(code, OutcomeClass.RETRYABLE)
 
 
-def job_failure(message: str) -> tuple[str, OutcomeClass]:
-    """Code and class of all records for the `message` of a job that failed as a whole; unknown words: `failed`, and
-    the same records may do better in another job."""
+def job_failure(message: str) -> tuple[str, OutcomeClass | None]:
+    """Code and class of all records for the `message` of a job that failed as a whole; unknown words: `failed` and no
+    class, for the same records may do better in another job."""
     for words, code, failure in _JOB_FAILURES:
         if words.search(message):
             return code, failure
-    return "failed", OutcomeClass.RETRYABLE
+    return "failed", None
