@@ -66,7 +66,11 @@ class BedrockService:
             raise invalid("The provided model identifier is invalid.")
         limits = scenario.quota.concurrent_jobs
         limit = limits.get(model, limits.get("*"))
-        active = sum(not job.terminal and job.request["modelId"] == model for job in self.jobs.values())
+        freed_before = self._core.clock.now() - scenario.quota.release_delay_s
+        active = sum(
+            job.request["modelId"] == model and not (job.terminal and job.changed_at <= freed_before)
+            for job in self.jobs.values()
+        )
         if limit is not None and active >= limit:
             raise ApiError(
                 400,
