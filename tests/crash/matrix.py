@@ -166,7 +166,8 @@ class Matrix:
         """On empty ground, with the spec in its place and a record that fails once."""
         self.ground.empty()
         control = self.ground.simulator.control
-        scenario(control, records=[{"fault": "error_500", "contains": f"{TITLE}-2."}], durations=FASTEST)
+        records = [{"fault": "error_500", "contains": f"{TITLE}-2."}]
+        scenario(control, records=records, durations=FASTEST, limits={"min_records": 1})
         pipeline = self.pipeline(restarts=restarts)
         pipeline.push_spec(spec_of(self.provider))
         self.ground.wire.begin({})

@@ -28,6 +28,7 @@ import pytest
 
 import tallybatch.adapters
 from infra.local.simulator.server import SimulatorServer
+from infra.local.simulator.store import S3Store
 from tallybatch import observability, settings, wiring
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.s3_objects import S3Objects
@@ -103,6 +104,7 @@ class Ground:
         for name, value in environment.items():
             self.patch.setenv(name, value)
         self.patch.setattr(wiring, "_CLOCK", self.clock)
+        self.simulator.core.store = S3Store(self.endpoint_url)
         self.patch.setattr(wiring, "SecretsManagerSecrets", self._secrets_manager)
         self._sleep_virtually()
         forget_clients()
