@@ -10,17 +10,19 @@ from typing import Any
 
 from infra.local.simulator.scenario import split_fault
 from infra.local.simulator.server import SimulatorServer
+from tallybatch.adapters.providers.bedrock import BedrockApi
 from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.ports import ProviderApi
+from tests.support.bedrock import ROLE_ARN, bedrock_client
 from tests.support.films import films, histories, key_of, results, scenario, spec
 from tests.support.memory_objects import MemoryObjects
 from tests.support.pipeline import API_KEY, Pipeline
 
 RECORDS = 12
 DONE = "succeeded"
-PROVIDERS = ("openai", "gemini")
+PROVIDERS = ("openai", "bedrock", "gemini")
 _KINDS = ("input", "cached_input", "output", "reasoning")
 
 
@@ -102,7 +104,12 @@ class Stage:
 
     def __init__(self, simulator: SimulatorServer) -> None:
         self._simulator = simulator
-        self._clients: dict[str, Callable[..., ProviderApi]] = {"openai": self._openai, "gemini": self._gemini}
+        self._clients: dict[str, Callable[..., ProviderApi]] = {
+            "openai": self._openai,
+            "bedrock": self._bedrock,
+            "gemini": self._gemini,
+        }
+        self._boto: Any = None
         self._calm: dict[tuple[str, ...], dict[str, Any]] = {}
         """Answers of undisturbed runs, by provider and model."""
         self._pipeline: Pipeline | None = None
@@ -131,7 +138,7 @@ class Stage:
         self, keys: Mapping[str, Any], changed: Mapping[str, Any], options: Mapping[str, Any], provider: str
     ) -> tuple[Pipeline, Job, float]:
         self._simulator.control.reset()
-        scenario(self._simulator.control, **keys)
+        scenario(self._simulator.control, **{"limits": {"min_records": 1}, **keys})
         objects = MemoryObjects()
         client = self._clients[provider](objects, **options)
         pipeline = Pipeline(self._simulator, provider=client, objects=objects)
@@ -148,6 +155,12 @@ class Stage:
     def _gemini(self, _: MemoryObjects, **options: Any) -> ProviderApi:
         usual = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self._sleep}
         return GeminiApi(lambda: API_KEY, base_url=self._simulator.gemini_base_url, **{**usual, **options})
+
+    def _bedrock(self, objects: MemoryObjects, **options: Any) -> ProviderApi:
+        url = self._simulator.bedrock_endpoint_url
+        client = self._boto = self._boto or bedrock_client(url)
+        create_client = bedrock_client(url, timeout_s=options["create_timeout_s"]) if options else client
+        return BedrockApi(client, create_client, objects, ROLE_ARN, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         assert self._pipeline is not None
