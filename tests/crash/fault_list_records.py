@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.bedrock import CLAUDE
 from tests.support.fault_run import Ending, Fault
 
 HIT = "Film-007."
@@ -85,7 +86,7 @@ RECORD = (
             (
                 "wrong-model-claude",
                 "bedrock",
-                {"model": "us.anthropic.claude-haiku-4-5-20251001-v1:0", "endpoint": "InvokeModel"},
+                {"model": CLAUDE, "endpoint": "InvokeModel"},
             ),
         )
     ),
