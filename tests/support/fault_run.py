@@ -162,12 +162,6 @@ class Stage:
         usual = {"timeout_s": 5, "create_timeout_s": 5, "max_retries": 0, "sleep": self._sleep}
         return GeminiApi(lambda: API_KEY, base_url=self._simulator.gemini_base_url, **{**usual, **options})
 
-    def _bedrock(self, objects: MemoryObjects, **options: Any) -> ProviderApi:
-        url = self._simulator.bedrock_endpoint_url
-        client = self._boto = self._boto or bedrock_client(url)
-        create_client = bedrock_client(url, timeout_s=options["create_timeout_s"]) if options else client
-        return BedrockApi(client, create_client, objects, ROLE_ARN, sleep=self._sleep)
-
     def _sleep(self, seconds: float) -> None:
         assert self._pipeline is not None
         self._pipeline.wait(seconds)

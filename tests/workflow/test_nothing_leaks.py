@@ -77,7 +77,15 @@ def assert_clean(pipeline: Pipeline, log: list[str]) -> None:
 
 def observed_run(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, body: bytes) -> Job:
     """As `run`, with the decorator that each handler wears around the states of a shard."""
-    for name in ("BUCKET", "TABLE", "EVENT_BUS", "STATE_MACHINE_ARN", "OPENAI_SECRET"):
+    for name in (
+        "BUCKET",
+        "TABLE",
+        "EVENT_BUS",
+        "STATE_MACHINE_ARN",
+        "OPENAI_SECRET",
+        "GEMINI_SECRET",
+        "BEDROCK_ROLE_ARN",
+    ):
         monkeypatch.setenv(f"TALLYBATCH_{name}", name.lower())
 
     @observed(settings.BuildManifest)
