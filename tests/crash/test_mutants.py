@@ -98,7 +98,7 @@ def test_given_a_claim_that_expires_when_a_create_was_cut_off_then_a_job_without
 def test_given_no_look_for_the_lost_job_when_its_reply_is_lost_then_a_second_paid_job_is_found(
     matrix: Matrix, mutate: pytest.MonkeyPatch
 ) -> None:
-    def unlooked(item: ShardItem, row: Submission, ports: submit_shard.Ports) -> Submission:
+    def unlooked(item: ShardItem, row: Submission, ports: submit_shard.Ports, rules: SubmitRules) -> Submission:
         evidence = Evidence(ports.clock.now(), 0, 0, complete=False)
         return submit_shard._change_mine(row, ports, lambda now: submitting.note_absence(now, evidence))
 

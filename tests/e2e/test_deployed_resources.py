@@ -47,8 +47,8 @@ def test_given_the_bucket_when_asked_then_it_is_versioned_encrypted_and_forgets_
     assert rule["BucketKeyEnabled"] is True
     assert {name: days for name, days in rules(line).items() if not name[-2].isdigit()} == {
         "retention=inbox": 30, "retention=working": 30, "retention=raw": 90, "retention=results": 365,
-        "prefix=inbox/": 30, "prefix=quarantine/": 90, "prefix=jobs/": 3650, "prefix=results/": 3650,
-        "prefix=review/": 3650,
+        "prefix=inbox/": 30, "prefix=quarantine/": 90, "prefix=provider/": 90,
+        "prefix=jobs/": 3650, "prefix=results/": 3650, "prefix=review/": 3650,
     }  # fmt: skip
 
 

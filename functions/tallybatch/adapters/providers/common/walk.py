@@ -43,8 +43,13 @@ def read_items(items: Iterable[bytes], read_job: Callable[[bytes], ProviderJob])
 
 
 def carries(found: str, marker: str) -> bool:
-    """Whether a job's marker is the one looked for; "" looks for any that could be ours, which are 64 hex digits."""
-    return found == marker if marker else bool(_MARKER.fullmatch(found))
+    """Whether a job's marker is the one looked for; "" looks for any."""
+    return found == marker if marker else bool(found)
+
+
+def marker_in(name: str) -> str:
+    """The marker that a name or token of general use is, "" if it cannot be ours: ours are 64 hex digits."""
+    return name if _MARKER.fullmatch(name) else ""
 
 
 def search(
