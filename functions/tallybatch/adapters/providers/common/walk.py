@@ -47,9 +47,9 @@ def carries(found: str, marker: str) -> bool:
     return found == marker if marker else bool(found)
 
 
-def marker_in(name: str) -> str:
-    """The marker that a name or token of general use is, "" if it cannot be ours: ours are 64 hex digits."""
-    return name if _MARKER.fullmatch(name) else ""
+def is_marker(name: str) -> bool:
+    """Whether a name of general use can be a marker of ours: 64 hex digits."""
+    return bool(_MARKER.fullmatch(name))
 
 
 def search(

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import quote
 
@@ -161,8 +162,12 @@ class GeminiApi:
         return job
 
     def find(self, submission_key: str, *, since: float) -> Search:
-        """Walk the job list for the marker; see `walk.search`. Raises `ProviderUnavailable`, `ProviderRefused`."""
-        return walk.search(self._page, submission_key, since=since, sleep=self._sleep, monotonic=self._monotonic)
+        """Walk the job list for the marker; see `walk.search`. A display name may be anybody's: of those that are not
+        asked for, only what has the form of a marker is ours. Raises `ProviderUnavailable`, `ProviderRefused`."""
+        found = walk.search(self._page, submission_key, since=since, sleep=self._sleep, monotonic=self._monotonic)
+        if submission_key:
+            return found
+        return replace(found, jobs=tuple(job for job in found.jobs if walk.is_marker(job.marker)))
 
     def get(self, provider_job_id: str) -> ProviderJob:
         """The job's present state. GONE after the API itself has answered 404 three times, seconds apart; a 404 from

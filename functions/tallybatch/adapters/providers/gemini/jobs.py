@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tallybatch.adapters.providers.common.failures import scrubbed
-from tallybatch.adapters.providers.common.walk import ListPage, marker_in, read_items
+from tallybatch.adapters.providers.common.walk import ListPage, read_items
 from tallybatch.adapters.providers.gemini.codes import JOB_FAILURES, QUOTA_JOB_CODES, code_name
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
@@ -86,7 +86,7 @@ def read_job(raw: bytes) -> ProviderJob:
         id=batch.name,
         state=state,
         raw_state=about.state,
-        marker=marker_in(about.display_name),
+        marker=about.display_name,
         raw=raw,
         created_at=_unix(about.create_time),
         channels={"output": file} if file else {},
