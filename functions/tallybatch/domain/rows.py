@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from tallybatch.domain.lifecycle import JobState, SubmissionState
@@ -146,12 +144,3 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     owner: str
     attempt: int
     answer: AcceptedAnswer | None = None
-
-
-Row = Job | Submission
-
-
-def to_builtins(row: msgspec.Struct) -> dict[str, Any]:
-    """The row as plain dicts, lists, strings and numbers."""
-    built: dict[str, Any] = msgspec.to_builtins(row)
-    return built

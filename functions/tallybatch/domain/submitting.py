@@ -20,6 +20,9 @@ Change = Callable[[Submission], Submission | None]
 SEARCH_MARGIN_S = 600
 """How much older than a claim a provider's job may look, for clocks that differ."""
 
+_QUOTA_WAIT_S = 60
+_QUOTA_WAIT_MAX_S = 1800
+
 CREATE_TIMEOUT_S = 60
 """How long a create call may be under way before its caller gives up on an answer."""
 
@@ -132,6 +135,12 @@ def settle(row: Submission, provider_job_id: str, marker: str, now: float) -> Su
 def jobs_of(row: Submission) -> frozenset[str]:
     """Every provider job that the row knows."""
     return frozenset({row.provider_job_id, *row.earlier_jobs, *row.ghosts} - {""})
+
+
+def quota_wait_s(row: Submission) -> float:
+    """Pause after a refusal for lack of quota that names none itself: doubled with each, up to half an hour."""
+    doubled: int = _QUOTA_WAIT_S * 2**row.quota_refusals
+    return min(doubled, _QUOTA_WAIT_MAX_S)
 
 
 def note_absence(row: Submission, evidence: Evidence) -> Submission:

@@ -11,14 +11,13 @@ from tallybatch.domain.errors import NotFound
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.rows import Submission
+from tallybatch.domain.submitting import quota_wait_s
 from tallybatch.ports import TERMINAL_STATES, Clock, JobError, Ledger, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.submit_shard import quota_refused
 from tallybatch.steps.transitions import advance_job, change_submission
 
 FIRST_WAIT_S = 15
 GROWTH = 1.5
-_QUOTA_WAIT_S = 60
-_QUOTA_WAIT_MAX_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,7 @@ def _resubmit(item: ShardItem, job: ProviderJob, ports: Ports) -> PollReply:
     def refused(row: Submission) -> Submission | None:
         if row.provider_job_id != job.id or row.state not in (SubmissionState.SUBMITTED, SubmissionState.RUNNING):
             return None
-        wait_s = min(_QUOTA_WAIT_S * 2**row.quota_refusals, _QUOTA_WAIT_MAX_S)
-        return quota_refused(row, ports.clock.now(), wait_s)
+        return quota_refused(row, ports.clock.now(), quota_wait_s(row))
 
     row = change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, refused)
     return PollReply(status="resubmit", wait_s=max(1, round(row.not_before - ports.clock.now())), state=job.state.value)

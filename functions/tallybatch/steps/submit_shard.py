@@ -28,8 +28,6 @@ _TOKEN_LIFE_S = 6 * 3600
 """How long an idempotency token is relied on. AWS does not document its life for Bedrock's batch jobs."""
 SUBMISSION_PIN = "SUBMISSION"
 """Kind of the pins that lead from a marker to its submission; written before anything is created."""
-_QUOTA_WAIT_S = 60
-_QUOTA_WAIT_MAX_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
     except CreateUnknown:
         return mine
     except QuotaRefused as refused:
-        wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2**mine.quota_refusals, _QUOTA_WAIT_MAX_S)
+        wait_s = refused.retry_after_s or submitting.quota_wait_s(mine)
         return _change_mine(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         reason = str(refused)
