@@ -206,6 +206,7 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
         source_version=spec.input.source_version or "",
         identity=spec.identity(tenant),
         measure=requests.measure,
+        around=requests.around(spec.input.fields),
     )
 
 
