@@ -128,7 +128,7 @@ def test_given_a_record_twice_when_refused_then_both_lines_are_named(pipeline: P
     ("text", "code", "words"),
     [
         ("", "", "missing_spec"),
-        (spec() + "retrry: {}\n", "unknown-key", "'retry'"),
+        (spec() + "retrry: {}\n", "unknown_key", "'retry'"),
         (spec().replace("name: genre", "name: other"), "spec_name", "'other'"),
         (spec().replace("provider: openai", "provider: openia"), "", "openai"),
         ("name: [", "", ""),
