@@ -6,7 +6,8 @@ Every line is checked before anything is spent. Refused lines go to a file of th
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,7 @@ import msgspec
 
 from tallybatch.domain.errors import Problem
 from tallybatch.domain.input_lines import LineRefused
-from tallybatch.domain.key_index import KeyIndex
+from tallybatch.domain.key_index import DuplicateKey, KeyIndex
 from tallybatch.domain.records import Prepared
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 
@@ -40,6 +41,9 @@ class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     raw: str = ""
     raw_base64: str = ""
+
+
+_decode = msgspec.json.Decoder(BadLine).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +77,7 @@ class _BadLines:
     def add(self, bad: BadLine, raw: bytes = b"") -> None:
         if self._keep_raw:
             self.numbers.add(bad.line)
-            try:
-                bad = msgspec.structs.replace(bad, raw=raw.decode())
-            except UnicodeDecodeError:
-                bad = msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
+            bad = _with_raw(bad, raw)
         self._file.write(msgspec.json.encode(bad) + b"\n")
         self.count += 1
         self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
@@ -87,8 +88,52 @@ class _BadLines:
         self.unusable = True
         self.add(bad)
 
-    def close(self) -> None:
+    def close(self, late: Sequence[BadLine]) -> None:
+        """Put in those that were found only at the end of the file, each in its place. Both are in line order."""
         self._file.close()
+        if not late:
+            return
+        self.count += len(late)
+        for bad in late:
+            self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
+        if self._keep_raw:
+            self.numbers.update(bad.line for bad in late)
+        shown = [Problem(bad.reason, bad.line, code=bad.code) for bad in late[:_SHOWN_PROBLEMS]]
+        self.shown = list(heapq.merge(self.shown, shown, key=lambda problem: problem.line))[:_SHOWN_PROBLEMS]
+        early = self.path.rename(self.path.with_suffix(".early"))
+        with early.open("rb") as found, self.path.open("wb") as merged:
+            pairs = ((_decode(text).line, text) for text in found)
+            late_pairs = ((bad.line, msgspec.json.encode(bad) + b"\n") for bad in late)
+            merged.writelines(text for _, text in heapq.merge(pairs, late_pairs, key=lambda pair: pair[0]))
+        early.unlink()
+
+
+class Quarantine:
+    """The second pass over a file whose bad lines are left out: leaves them out, and completes bad_lines.jsonl, which
+    is in line order as the file is, by the bytes of those that were found to be bad only at the end."""
+
+    def __init__(self, first: Preparation, folder: Path) -> None:
+        self.numbers = first.bad_line_numbers
+        self.bad_lines = folder / "quarantined.jsonl"
+        self._found = first.bad_lines.open("rb")
+        self._file = self.bad_lines.open("wb")
+
+    def take(self, line: bytes) -> None:
+        """The next bad line of the file."""
+        text = self._found.readline()
+        bad = _decode(text)
+        self._file.write(text if bad.raw or bad.raw_base64 else msgspec.json.encode(_with_raw(bad, line)) + b"\n")
+
+    def close(self) -> None:
+        self._found.close()
+        self._file.close()
+
+
+def _with_raw(bad: BadLine, raw: bytes) -> BadLine:
+    try:
+        return msgspec.structs.replace(bad, raw=raw.decode())
+    except UnicodeDecodeError:
+        return msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
 
 
 class _Batch:
@@ -115,13 +160,13 @@ def prepare(
     reader: Reader,
     limits: ShardLimits,
     folder: Path,
-    skip: Collection[int] = frozenset(),
+    quarantine: Quarantine | None = None,
     keep_raw: bool = False,
 ) -> Preparation:
     """Read all lines; write shard files and bad_lines.jsonl into `folder`.
 
     `lines` may raise `BrokenFile` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
-    `skip` are line numbers to leave out: the second pass of a file whose bad lines are quarantined one by one.
+    `quarantine` takes the lines to leave out, in the second pass over a file.
     """
     bad = _BadLines(folder / "bad_lines.jsonl", keep_raw)
     keys = KeyIndex(folder)
@@ -129,13 +174,15 @@ def prepare(
     batch = _Batch(keys, writer)
     read, take = reader.read, batch.records.append
     max_bytes = limits.max_bytes
+    skip: frozenset[int] = quarantine.numbers if quarantine else frozenset()
     number = held = 0
     try:
         for number, line in enumerate(lines, 1):
             if number == 1 and (whole := _wrong_format(line)):
                 bad.refuse_file(BadLine(0, *whole))
                 break
-            if skip and number in skip:
+            if number in skip:
+                quarantine.take(line)  # type: ignore[union-attr]
                 continue
             try:
                 prepared = read(line)
@@ -152,12 +199,9 @@ def prepare(
     except BrokenFile as broken:
         bad.refuse_file(BadLine(number + 1, broken.code, broken.reason))
     batch.flush()
-    for twice in keys.duplicates():
-        reason = f"the business key {twice.key!r} occurs twice: first on line {twice.first_line}"
-        bad.add(BadLine(twice.line, "duplicate_key", reason, twice.first_line, twice.key))
     if not batch.total and not bad.count:
         bad.refuse_file(BadLine(0, "empty_file", "the file holds no record"))
-    bad.close()
+    bad.close([_twice(found) for found in keys.duplicates()])
     return Preparation(
         shards=writer.close(),
         lines=number,
@@ -169,6 +213,11 @@ def prepare(
         bad_line_numbers=frozenset(bad.numbers),
         unusable=bad.unusable,
     )
+
+
+def _twice(found: DuplicateKey) -> BadLine:
+    reason = f"the business key {found.key!r} occurs twice: first on line {found.first_line}"
+    return BadLine(found.line, "duplicate_key", reason, found.first_line, found.key)
 
 
 class BrokenFile(Exception):

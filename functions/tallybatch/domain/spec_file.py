@@ -193,7 +193,7 @@ def _told(detail: ErrorDetails, path: Path, source: YamlFile) -> tuple[str, str]
     if kind == "missing":
         return "is required", "missing"
     if kind == "extra_forbidden":
-        return _unknown_key(path), "unknown-key"
+        return _unknown_key(path), "unknown_key"
     if value is None and (kind in _KINDS or kind in ("literal_error", "unit")):
         return "has no value; give it one, or remove the key to get the default", "empty"
     if kind == "string_type" and isinstance(value, bool | int | float) and path in source.places:
