@@ -28,6 +28,8 @@ class OutcomeClass(StrEnum):
     """Expected, and in no channel of the provider's results."""
     CONFLICT = "conflict"
     """Answered more than once, with different content."""
+    REJECTED = "rejected"
+    """People decided that there is no answer to accept."""
     WAITING = "waiting"
     """Another job has this record in flight; its outcome decides. Uses up no attempt."""
     UNSETTLED = "unsettled"

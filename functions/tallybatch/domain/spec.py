@@ -181,6 +181,20 @@ class Retry(Section):
     )
 
 
+ReviewWord = Literal["conflict", "refused", "unqualified", "truncated", "permanent", "exhausted", "over_cap"]
+"""The values of `retries.ReviewClass`."""
+
+
+class Review(Section):
+    classes: Annotated[tuple[ReviewWord, ...], Strict(False)] = Field(
+        default=("conflict", "over_cap"),
+        description="Which records without an accepted answer wait for people instead of failing, once nothing more is "
+        "automatic: conflict (answered twice, differently; then at once, else it is tried again), over_cap (out of its "
+        "tokens or dollars, see limits), refused, unqualified, truncated, permanent, exhausted (out of tries or time "
+        "without an answer). A job with such records ends PARTIAL. Default: conflict, over_cap.",
+    )
+
+
 class Target(Section):
     provider: Provider = Field(description="Provider to fall back to.")
     model: ModelName = Field(description="Exact model version there.")
@@ -277,6 +291,7 @@ class Spec(Section):
     output: Output = Field(default=Output(), description="What an answer must look like, and how results are written.")
     quality: Quality = Field(default=Quality(), description="Checks on answers beyond their schema.")
     retry: Retry = Field(default=Retry(), description="What happens to records without an accepted answer.")
+    review: Review = Field(default=Review(), description="Which records people decide about.")
     fallback: Annotated[tuple[Target, ...], Strict(False)] = Field(
         default=(), description="Other providers to try, in order. Default: none."
     )

@@ -12,9 +12,21 @@ FAILURES = {
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
     "missing": "The provider returned nothing for the record in every attempt.",
     "conflict": "Answered more than once with different content: never picked silently.",
+    "rejected": "People looked at it and accepted no answer.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""
+
+REVIEWS = {
+    "conflict": "Answered more than once with different content: people pick, or send it on.",
+    "over_cap": "Out of its tokens or dollars (limits) before it had an accepted answer.",
+    "exhausted": "Out of tries or of time before it had an answer.",
+    "refused": "The model or a filter declined to answer.",
+    "unqualified": "The answer broke the output schema or a rule in every attempt.",
+    "truncated": "The answer was cut off.",
+    "permanent": "The request itself is wrong: the code of each record in the outcomes says how.",
+}
+"""By `ReviewClass`, for records that wait for people."""
 
 ANOMALIES = {
     "unknown": "Result lines with an id that was never sent: kept in quarantine, and the job cannot close over them.",

@@ -9,7 +9,7 @@ from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.retention import RetentionClass, retention_tag
-from tallybatch.domain.retries import RetryPolicy
+from tallybatch.domain.retries import RetryPolicy, ReviewClass
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Objects
@@ -28,7 +28,12 @@ class JobContext:
     @property
     def retry_policy(self) -> RetryPolicy:
         retry = self.spec.retry
-        return RetryPolicy(retry.max_attempts, retry.backoff.total_seconds(), retry.retry_unqualified)
+        return RetryPolicy(
+            retry.max_attempts,
+            retry.backoff.total_seconds(),
+            retry.retry_unqualified,
+            frozenset(map(ReviewClass, self.spec.review.classes)),
+        )
 
     def retention(self, kind: RetentionClass) -> str:
         """The tag of an object of this job, as `Objects.put_once` takes it."""

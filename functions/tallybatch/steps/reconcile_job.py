@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 
 import msgspec
 import zstandard
@@ -100,18 +101,18 @@ def _reconcile(
     sets = Sets()
     publish: list[PublishItem] = []
     overdue = now >= deadline_at
-    with tempfile.TemporaryFile() as file:
-        digest = hashlib.sha256()
-        with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(file, closefd=False) as packed:
-            for shard in context.manifest.shards:
-                ids = record_ids(objects, keys, shard.sha256)
-                still_open, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
-                lines = b"".join(msgspec.json.encode(record) + b"\n" for record in still_open)
-                digest.update(lines)
-                packed.write(lines)
-                publish.append(_publish_item(shard.shard_id, sources, attempt, context))
-        open_key = keys.open_records(attempt, digest.hexdigest())
-        objects.put_once(open_key, cast("BinaryIO", file), retention=context.retention("working"))
+    with _List() as still_open, _List() as review:
+        for shard in context.manifest.shards:
+            ids = record_ids(objects, keys, shard.sha256)
+            folded = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
+            still_open.write(folded.open)
+            review.write(folded.review)
+            publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context))
+        open_key = keys.open_records(attempt, still_open.close())
+        objects.put_once(open_key, still_open.file, retention=context.retention("working"))
+        review_key = keys.review_records(attempt, review.close()) if sets.in_review else ""
+        if review_key:
+            objects.put_once(review_key, review.file, retention=context.retention("results"))
     items = msgspec.json.encode([item.model_dump() for item in publish])
     publish_key = keys.publish_items(attempt, sha256_hex(items))
     objects.put_once(publish_key, items, content_type="application/json", retention=context.retention("results"))
@@ -135,12 +136,41 @@ def _reconcile(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        in_review=dict(sorted(sets.in_review.items())),
+        review_key=review_key,
     )
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
         objects.put_once(
             keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
         )
+
+
+class _List:
+    """Records as zstd JSON lines in a temporary file, and the SHA-256 of the lines."""
+
+    def __enter__(self) -> Self:
+        self._file = tempfile.TemporaryFile()
+        self._digest = hashlib.sha256()
+        self._packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(self._file, closefd=False)
+        return self
+
+    def write(self, records: Sequence[msgspec.Struct]) -> None:
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        self._digest.update(lines)
+        self._packed.write(lines)
+
+    def close(self) -> str:
+        """Ends the lines; gives their digest in hex."""
+        self._packed.close()
+        return self._digest.hexdigest()
+
+    @property
+    def file(self) -> BinaryIO:
+        return cast("BinaryIO", self._file)
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
 
 def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: JobContext) -> PublishItem:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, Usage
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, Outcome, OutcomeClass, Usage
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.retries import Disposition, RetryPolicy
+from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import META, Clock, Formats, Ledger, Objects
@@ -134,8 +134,8 @@ class _Told:
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
         self.drifted += "model_drift" in outcome.notes
-        failed = outcome.outcome is not OutcomeClass.SUCCEEDED
-        if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+        failed = outcome.outcome not in ACCEPTED
+        if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) in FINAL:
             self.given_up.append(outcome.record_key)
 
 
