@@ -198,6 +198,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         tokens=row.tokens,
         duplicate_tokens=row.duplicate_tokens,
         anomalies=row.anomalies,
+        unknown_codes=row.unknown_codes,
         submitted_at=row.submitted_at,
         terminal_at=row.terminal_at,
     )
