@@ -67,9 +67,8 @@ class DynamoDBRecords:
         self._workers = workers
         self._sleep = sleep
         where = f'WHERE "pk" = ? AND "sk" = \'{RECORD_SK}\' AND "owner" = ? AND "answer" IS MISSING'
-        self._insert = (
-            f"INSERT INTO \"{table}\" VALUE {{'pk': ?, 'sk': '{RECORD_SK}', 'owner': ?, 'attempt': ?, 'reason': ?}}"
-        )
+        item = f"{{'pk': ?, 'sk': '{RECORD_SK}', 'owner': ?, 'attempt': ?, 'reason': ?}}"
+        self._insert = f'INSERT INTO "{table}" VALUE {item}'
         self._accept = f'UPDATE "{table}" SET "answer" = ? {where}'  # noqa: S608
         self._take = f'UPDATE "{table}" SET "owner" = ? SET "attempt" = ? SET "reason" = ? {where}'  # noqa: S608
 

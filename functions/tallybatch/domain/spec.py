@@ -188,13 +188,13 @@ class Retry(Section):
     )
     raise_output_cap: RaiseOutputCap | None = Field(
         default=None,
-        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: none, a "
-        "cut answer is final.",
+        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: none, "
+        "and a cut answer is final.",
     )
     window: Window | None = Field(
         default=None,
-        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the pause "
-        "is prolonged up to it. Default: none, at any time.",
+        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the "
+        "pause is prolonged up to it. Default: none, at any time.",
     )
     codes: dict[CodeName, CodeClass] = Field(
         default={},

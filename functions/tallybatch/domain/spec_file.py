@@ -43,8 +43,7 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
 _PATTERNS: Mapping[str, str] = {
     LABEL_PATTERN: "use letters, digits, `.`, `_` and `-`, at most 64, beginning with a letter or digit",
     WINDOW_PATTERN: "write the two times of day, in UTC: 22:00-06:00",
-    CODE_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 64, beginning with a letter or digit; quote a "
-    "number",
+    CODE_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 64, beginning with a letter or digit",
     MODEL_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 256, beginning with a letter or digit",
 }
 

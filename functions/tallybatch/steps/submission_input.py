@@ -117,8 +117,8 @@ def _claim(item: ShardItem, context: JobContext, *, objects: Objects, ledger: Le
 
 
 def _claim_batch(item: ShardItem, batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) -> Iterator[Excluded]:
-    """A later attempt takes its records over from its own job: one write each, as a first claim, that leaves the attempt
-    and its reason in the row."""
+    """A later attempt takes its records over from its own job: one write each, as for a first claim, that leaves the
+    attempt and its reason in the row."""
     foreign: dict[str, list[RecordClaim]] = {}
     retried = item.attempt > 1
     for result in ledger.take_over_records(batch, from_job=item.job_key) if retried else ledger.claim_records(batch):
