@@ -257,7 +257,7 @@ def _history(
         last = key, row, _decide(row, policy, overdue=False)
         if last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED):
             return last
-    if last is not None and overdue:
+    if last is not None and overdue and last[2].disposition is not Disposition.REVIEW:
         key, row, _ = last
         return key, row, _decide(row, policy, overdue=True)
     return last

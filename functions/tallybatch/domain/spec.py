@@ -188,8 +188,8 @@ class Retry(Section):
     )
     raise_output_cap: RaiseOutputCap | None = Field(
         default=None,
-        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: none, "
-        "and a cut answer is final.",
+        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: "
+        "none, a cut answer is final.",
     )
     window: Window | None = Field(
         default=None,

@@ -52,8 +52,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
     if closure.open and not closure.overdue:
-        patient = closure.open == closure.waiting + closure.unsettled
-        wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
+        wait_s = _pause_s(closure, context)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
 
@@ -80,7 +79,7 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
 def _stop_if_nothing_was_taken(closure: Closure) -> None:
     """A key that is wrong, or a model that is not there: every shard was refused, so another attempt is no use."""
     refusals = {entry.refusal for entry in closure.submissions}
-    if closure.succeeded == 0 and refusals and "" not in refusals:
+    if closure.succeeded == 0 and refusals and "" not in refusals and not closure.overdue:
         raise ProviderRefused(
             "the provider refused every shard",
             where=f"job {closure.job_key}",
@@ -93,14 +92,39 @@ def _reconcile(
     attempt: int, deadline_at: float, context: JobContext, objects: Objects, ledger: Ledger, clock: Clock
 ) -> None:
     """Write what is open and what would be published, each under its own hash, and then the closure that names them.
-    Of several that race, the first closure stays."""
-    now = clock.now()
-    keys = context.keys
+    Of several that race, the first closure stays. If the next attempt could only begin after the deadline, the job is
+    overdue now: nothing would come of waiting for it."""
+    now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
+    closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
+    if closure.open and not closure.overdue and now + _pause_s(closure, context) >= deadline_at:
+        closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
+    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
+    with suppress(Conflict):
+        objects.put_once(
+            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
+        )
+
+
+def _pause_s(closure: Closure, context: JobContext) -> int:
+    """Before the attempt that follows."""
+    patient = closure.open == closure.waiting + closure.unsettled
+    return context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+
+
+def _fold(
+    attempt: int,
+    submissions: tuple[SubmissionEntry, ...],
+    context: JobContext,
+    objects: Objects,
+    *,
+    now: float,
+    overdue: bool,
+) -> Closure:
+    keys = context.keys
     rows = [attempt_rows(objects, keys, number, submissions) for number in range(1, attempt + 1)]
     sets = Sets()
     publish: list[PublishItem] = []
-    overdue = now >= deadline_at
     with _List() as still_open, _List() as review:
         for shard in context.manifest.shards:
             ids = record_ids(objects, keys, shard.sha256)
@@ -118,7 +142,7 @@ def _reconcile(
     objects.put_once(publish_key, items, content_type="application/json", retention=context.retention("results"))
     sets.unknown += sum(row.anomalies.get("unknown", 0) for row in submissions)
     sets.unknown += sum(stream.left_over for stream in rows)
-    closure = Closure(
+    return Closure(
         job_key=context.manifest.job_key,
         attempt=attempt,
         at=now,
@@ -139,11 +163,6 @@ def _reconcile(
         in_review=dict(sorted(sets.in_review.items())),
         review_key=review_key,
     )
-    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
-    with suppress(Conflict):
-        objects.put_once(
-            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
-        )
 
 
 class _List:

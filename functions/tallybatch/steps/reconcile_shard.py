@@ -236,8 +236,9 @@ class _Outcomes:
         self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding).check
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
-        tries = record.tries + (not self._row.untried)
+        tries = record.tries + 1
         if back is None and self._row.refusal:
+            tries -= self._row.untried
             failure = OutcomeClass(self._row.refusal_class)
             return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:

@@ -196,11 +196,13 @@ def _failed(record_id: str, error: Any) -> RecordResult:
     """`error` is `{"errorCode", "errorMessage"}`, or in some copies a bare text."""
     fields = error if isinstance(error, dict) else {"errorMessage": error}
     code = _text(fields.get("errorCode"))
+    outcome = error_class(code)
     return RecordResult(
         record_id,
-        error_class(code),
+        outcome or OutcomeClass.RETRYABLE,
         code=code or UNREADABLE,
         message=_text(fields.get("errorMessage"))[:MAX_MESSAGE_CHARS],
+        unknown_code=outcome is None and code not in ("", UNREADABLE, NO_ANSWER),
     )
 
 
