@@ -54,8 +54,8 @@ class LedgerBusy(Retryable):
 
 
 class ProviderRefused(Permanent):
-    """The provider answered that it will not do this, and that nothing was created. `account`: it is the key, its rights
-    or its bill that was refused, whatever the request."""
+    """The provider answered that it will not do this, and that nothing was created. `account`: the key, its rights or
+    its bill was refused, whatever the request."""
 
     def __init__(self, what: str, *, account: bool = False, where: str = "", why: str = "", do: str = "") -> None:
         super().__init__(what, where=where, why=why, do=do)

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import STOP_REASONS, error_class
-from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.common.vectors import checked
+from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.common.vectors import checked, encode
 from tallybatch.adapters.providers.gemini.codes import FINISH_REASONS, classify, code_name
+from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
