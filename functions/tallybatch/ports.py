@@ -184,6 +184,8 @@ class ProviderJob:
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
     failure: OutcomeClass | None = None
     """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
+    untried: bool = False
+    """`failure` is the account's (its rights, its bill), not the records': none has used up a try."""
     usage: Usage | None = None
     """Tokens as billed for the whole job so far, where the provider tells them."""
 

@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.input_lines import LineRefused, decode_object, pointer_reader, read_key, resolve
+from tallybatch.domain.outcomes import NOTHING_USED, Used
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -28,6 +29,12 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parent_job_key: str = ""
     parent_shard_id: str = ""
     retry_reason: str = ""
+    used: Used = NOTHING_USED
+    """By the attempts before."""
+    output_cap: int = 0
+    """Raised cap of the answer's tokens, 0: the spec's."""
+    feedback: str = ""
+    """Why the last answer was not accepted; told to the model."""
 
 
 encode_record = msgspec.json.Encoder().encode

@@ -235,6 +235,26 @@ def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
             yield Finding(("retention", name), reason, "retention")
 
 
+def _retries(spec: Spec) -> Iterator[Finding]:
+    """What a retry can change of a request."""
+    retry, base = spec.retry, spec.generation.get("max_output_tokens")
+    whole = spec.is_native or spec.is_embedding
+    if retry.window is not None and retry.window_s is not None and len(set(retry.window_s)) == 1:
+        yield Finding(("retry", "window"), "must open and close at different times", "range")
+    if retry.feedback and whole:
+        yield Finding(("retry", "feedback"), "there is no prompt of ours to put it after; remove it", "retry")
+    if retry.raise_output_cap is None:
+        return
+    path: Path = ("retry", "raise_output_cap")
+    if whole:
+        yield Finding(path, "there is no generation.max_output_tokens to raise; remove it", "retry")
+    elif base is None:
+        yield Finding(path, "needs generation.max_output_tokens, which it raises", "retry")
+    elif retry.raise_output_cap.max <= base:
+        reason = f"must be more than generation.max_output_tokens, {base}"
+        yield Finding((*path, "max"), reason, "range")
+
+
 _NATIVE_READS: tuple[Path, ...] = (("input", "format"), ("prompt",), ("provider",), ("input", "key"))
 
 CHECKS: tuple[Check, ...] = (
@@ -250,5 +270,6 @@ CHECKS: tuple[Check, ...] = (
     Check((("endpoint",), ("model",), ("aliases",)), _parameters),
     Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),
+    Check((("retry",), ("generation",), ("input", "format"), ("endpoint",), ("model",), ("aliases",)), _retries),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
 )

@@ -14,6 +14,7 @@ from tallybatch.domain.errors import BadInput
 from tallybatch.domain.parameters import KNOWN as KNOWN_PARAMETERS
 from tallybatch.domain.spec import LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_checks import CHECKS, Finding, nearest
+from tallybatch.domain.spec_sections import CODE_PATTERN, WINDOW_PATTERN
 from tallybatch.domain.spec_support import NOT_SUPPORTED, REMOVE, UNSUPPORTED, mark_unsupported
 from tallybatch.domain.units import shown
 from tallybatch.domain.yaml_file import Path, YamlFile, read_yaml
@@ -41,6 +42,8 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
 }
 _PATTERNS: Mapping[str, str] = {
     LABEL_PATTERN: "use letters, digits, `.`, `_` and `-`, at most 64, beginning with a letter or digit",
+    WINDOW_PATTERN: "write the two times of day, in UTC: 22:00-06:00",
+    CODE_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 64, beginning with a letter or digit",
     MODEL_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 256, beginning with a letter or digit",
 }
 

@@ -198,7 +198,7 @@ def _read_source(
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     """What makes a record of each line of a file that is meant for this spec."""
-    requests = Requests(spec, formats(spec))
+    requests = Requests(spec, formats)
     if spec.is_native:
         return NativeReader(
             id_field=NATIVE_KEYS[spec.input.format],

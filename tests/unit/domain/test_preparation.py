@@ -133,8 +133,8 @@ def test_given_an_undefined_template_variable_when_prepared_then_it_is_named_and
     body = b'{"id":"a","title":{"de":"x"}}\n{"id":"b","title":{"en":"secret"}}\n'
     spec = parse_spec(b"{name: x, provider: openai, model: gpt-5-mini-2025-08-07, prompt: {user: '{{ title.de }}'}}")
     openai = OpenAIFormat(spec.model_resolved, spec.endpoint, spec.generation, None, spec.output.schema_version)
-    done = prepare_bytes(body, tmp_path, measure=Requests(spec, openai).measure)
-    assert done.shards[0].request_bytes == len(Requests(spec, openai).line(records(done)[0]))
+    done = prepare_bytes(body, tmp_path, measure=Requests(spec, lambda _: openai).measure)
+    assert done.shards[0].request_bytes == len(Requests(spec, lambda _: openai).line(records(done)[0]))
     (bad,) = bad_lines(done)
     assert (bad["line"], bad["code"]) == (2, "template")
     assert "undefined" in bad["reason"]

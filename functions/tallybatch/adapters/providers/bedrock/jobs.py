@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tallybatch.adapters.providers.bedrock.codes import job_failure
+from tallybatch.adapters.providers.bedrock.codes import ACCESS_DENIED, job_failure
 from tallybatch.adapters.providers.common.failures import scrubbed
-from tallybatch.domain.outcomes import Usage
+from tallybatch.domain.outcomes import OutcomeClass, Usage
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 STATES: Mapping[str, ProviderState] = {
@@ -104,6 +104,7 @@ def read_job(raw: bytes) -> Read:
         counts=_counts(found),
         errors=errors,
         failure=failure,
+        untried=failure is OutcomeClass.RETRYABLE and errors[0].code == ACCESS_DENIED,
     )
     told = found.outputDataConfig.s3OutputDataConfig if found.outputDataConfig else None
     base = told.s3Uri.rstrip("/") if told else ""
