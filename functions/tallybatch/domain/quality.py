@@ -69,8 +69,9 @@ class AnswerCheck:
         if not self._parse:
             reason = self._further(answer, given) if self.goes_further else ""
             return Verdict(b"", reason) if reason else Verdict(_encode(answer))
+        notes: tuple[str, ...] = ()
         try:
-            value, notes = _decode(answer.encode()), ()
+            value = _decode(answer.encode())
         except (msgspec.DecodeError, RecursionError):
             fenced = _FENCE.fullmatch(answer)
             if fenced is None:

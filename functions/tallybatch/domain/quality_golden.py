@@ -101,7 +101,7 @@ class GoldenTally:
     """Compares while records stream by: `expect` for every record of the job, `answer` for accepted ones."""
 
     labels: dict[str, str]
-    field: str
+    output_field: str
     _expected: dict[str, str] = field(default_factory=dict)
     _answers: dict[str, str | None] = field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class GoldenTally:
     def answer(self, business_key: str, output: msgspec.Raw) -> None:
         """The first accepted answer of a record is the one that counts."""
         if business_key in self.labels and business_key not in self._answers:
-            self._answers[business_key] = _answer_text(_decode(output), pointer_reader(self.field))
+            self._answers[business_key] = _answer_text(_decode(output), pointer_reader(self.output_field))
 
     def figures(self, sha256: str) -> GoldenFigures:
         pairs = Counter((label, self._answers.get(key)) for key, label in self._expected.items())
@@ -128,7 +128,7 @@ class GoldenTally:
         columns = [*answers, *(name for name in (OTHER, NO_ANSWER) if any(column == name for _, column in table))]
         return GoldenFigures(
             sha256=sha256,
-            field=self.field,
+            field=self.output_field,
             labelled=len(self._expected),
             answered=sum(self._answers.get(key) is not None for key in self._expected),
             right=sum(count for (label, answer), count in pairs.items() if label == answer),

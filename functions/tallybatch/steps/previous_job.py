@@ -20,9 +20,8 @@ def previous_report(context: JobContext, objects: Objects) -> dict[str, Any] | N
     current = ResultKeys(manifest.tenant, manifest.spec, manifest.dataset_version).current
     sources = (_read(current, objects) or {}).get("sources") or {}
     for found in (sources.get(manifest.source.key), _read(latest_key(manifest.tenant, manifest.spec), objects)):
-        job_key = str((found or {}).get("job_key") or "")
-        if job_key not in ("", manifest.job_key) and found["created_at"] <= manifest.created_at:
-            return _read(JobKeys(manifest.tenant, job_key).report_json, objects)
+        if found and found["job_key"] != manifest.job_key and found["created_at"] <= manifest.created_at:
+            return _read(JobKeys(manifest.tenant, found["job_key"]).report_json, objects)
     return None
 
 
