@@ -128,10 +128,7 @@ def make_outputs(folder: Path, job_key: str) -> None:
     answer = json.dumps(json.dumps({"genre": "Drama", "confidence": 0.9}))
     for shard in manifest.shards:
         packed = (folder / keys.shard(shard.sha256)).read_bytes()
-        ids = [
-            json.loads(line)["record_id"]
-            for line in read_zstd_lines(io.BytesIO(packed))
-        ]
+        ids = [json.loads(line)["record_id"] for line in read_zstd_lines(io.BytesIO(packed))]
         dice.shuffle(ids)
         lines = [_output_line(record_id, number, answer, filler) for number, record_id in enumerate(ids)]
         marker = submission_key(job_key=job_key, shard_sha256=shard.sha256, attempt=1, generation=1)

@@ -32,9 +32,6 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("quality", "rules")),
-    Unsupported(("quality", "golden")),
-    Unsupported(("quality", "min_acceptance")),
     Unsupported(("quality", "review_sample")),
     Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),

@@ -35,6 +35,7 @@ from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectI
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
 
 
@@ -243,6 +244,8 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None:
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
         for shard in prepared.shards:
             with shard.path.open("rb") as body:
@@ -251,7 +254,11 @@ def _accept(
             ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
-        job = change_job(ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, ports.clock.now()))
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
+        job = change_job(
+            ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, golden_sha256, ports.clock.now())
+        )
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
@@ -270,7 +277,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
     )
 
 
-def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
+def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
@@ -280,6 +287,8 @@ def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
         run=job.run + 1,
         attempt=job.attempt + 1,
         execution_name=identity.execution_name(job.job_key, job.run + 1),
+        spec_digest=drop.spec_digest,
+        golden_sha256=golden_sha256,
         drop=drop.version,
         cancel_requested_at=0,
         deadline_at=now + drop.spec.limits.deadline.total_seconds(),
@@ -293,6 +302,7 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     tag = retention(drop.spec, "results")
     _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
     _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
     job = Job(
@@ -310,6 +320,8 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         shard_count=len(stored.shards),
         deadline_at=stored.created_at + deadline_s,
         execution_name=identity.execution_name(stored.job_key, 1),
+        spec_digest=drop.spec_digest,
+        golden_sha256=manifest.golden_sha256,
         drop=drop.version,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
