@@ -153,7 +153,7 @@ def test_given_a_note_that_repeats_when_tallied_then_the_record_has_it_once_and_
 
 def test_given_an_unknown_id_when_tallied_then_it_changes_no_record() -> None:
     made = tally(["a"], [result("z")])
-    assert [back for back in made.returned()] == [None]
+    assert list(made.returned()) == [None]
     assert made.anomalies == {"unknown": 1}
 
 
