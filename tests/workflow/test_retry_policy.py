@@ -1,4 +1,4 @@
-"""What a spec says about records without an accepted answer: who is tried again, how, how often, and who goes to people.
+"""What a spec says of records without an accepted answer: who is tried again, how, how often, and who goes to people.
 
 Each test runs the real steps against the simulator; what must not happen is a try, or a bill, too many.
 """
