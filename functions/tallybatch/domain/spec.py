@@ -29,6 +29,7 @@ from tallybatch.domain.spec_sections import (
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
 MAX_RECORDS = 50_000
@@ -153,14 +154,32 @@ class Output(Section):
 
 
 class Golden(Section):
-    file: Annotated[str, StringConstraints(min_length=1)] = Field(description="Labelled records, below golden/.")
-    field: FieldName = Field(description="Field of the output that is compared.")
-    min_accuracy: Share = Field(description="Share of labelled records that must be right, 0 to 1.")
+    file: Annotated[str, StringConstraints(pattern=FILE_PATTERN)] = Field(
+        description="Labelled records: a JSONL file in golden/<tenant>/, each line with the business key under "
+        "input.key, as in the input, and the label."
+    )
+    field: FieldName = Field(description="Field (or JSON pointer) of the output that is compared with the label.")
+    label: FieldName | None = Field(
+        default=None,
+        description="Field (or JSON pointer) of the label in the file; a line whose label is null has none. Default: "
+        "the same as `field`.",
+    )
+    min_accuracy: Share = Field(
+        description="Share of the job's labelled records that must be right, 0 to 1; one without an accepted answer "
+        "is not right."
+    )
 
 
 class Quality(Section):
     rules: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Strict(False)] = Field(
-        default=(), description="CEL expressions over `input` and `output` that must be true. Default: none."
+        default=(),
+        description="CEL expressions over `input` (the fields used) and `output` that must be true of each answer. "
+        "Default: none.",
+    )
+    quotes: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (or JSON pointers, `*` for each element) of the output that must occur in the input, word "
+        "for word, whatever the white space. Default: none.",
     )
     golden: Golden | None = Field(default=None, description="Accuracy gate on labelled records. Default: none.")
     min_acceptance: Share | None = Field(

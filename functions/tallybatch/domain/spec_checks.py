@@ -62,13 +62,13 @@ def _exact_model(spec: Spec) -> Iterator[Finding]:
     what = "moves to another model without notice"
     if spec.model not in spec.aliases and _FLOATING.search(spec.model):
         reason = f"'{spec.model}' {what}; name an exact version, or list it under `aliases` with the version it means"
-        yield Finding(("model",), reason, "model-not-exact")
+        yield Finding(("model",), reason, "model_not_exact")
     for alias, target in spec.aliases.items():
         path = ("aliases", alias)
         if target in spec.aliases:
-            yield Finding(path, f"'{target}' is an alias itself; name an exact version", "model-not-exact")
+            yield Finding(path, f"'{target}' is an alias itself; name an exact version", "model_not_exact")
         elif _FLOATING.search(target):
-            yield Finding(path, f"'{target}' {what}; name an exact version", "model-not-exact")
+            yield Finding(path, f"'{target}' {what}; name an exact version", "model_not_exact")
 
 
 def _pointers(spec: Spec) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _parameters(spec: Spec) -> Iterator[Finding]:
         elif name in ENDPOINT_LACKS[dialect]:
             yield Finding(path, f"the endpoint {spec.endpoint} has no such parameter", "parameter")
         elif name not in KNOWN and near:
-            yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
+            yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown_key")
 
 
 def _provider_limits(spec: Spec) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
         reason = f"must be at most {most // 1_000_000}MB, which is what {spec.provider} takes in one file"
         yield Finding(("shards", "max_bytes"), reason, "range")
     if spec.provider == "gemini" and spec.model_resolved.startswith("models/"):
-        yield Finding(("model",), "write it without `models/`, as answers name it", "model-not-exact")
+        yield Finding(("model",), "write it without `models/`, as answers name it", "model_not_exact")
 
 
 def _embeddings(spec: Spec) -> Iterator[Finding]:

@@ -70,6 +70,15 @@ def load_job(objects: Objects, tenant: str, job_key: str) -> JobContext:
     return JobContext(manifest, _spec(objects.get(keys.spec), keys.spec), keys)
 
 
+def spec_of_run(objects: Objects, context: JobContext, digest: str) -> Spec:
+    """The spec that a run of the job began with, by its digest; "" is the first one's. What shapes a record's identity
+    or an answer is the same in all of them, so only gates, limits and the like are to be read from it."""
+    if digest in ("", context.manifest.spec_digest):
+        return context.spec
+    key = context.keys.spec_of_run(digest)
+    return _spec(objects.get(key), key)
+
+
 @lru_cache(maxsize=32)
 def _spec(data: bytes, file: str) -> Spec:
     """A function that works on a job's shards one after the other reads the same bytes each time."""

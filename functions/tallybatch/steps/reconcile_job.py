@@ -23,6 +23,7 @@ from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
+from tallybatch.steps.quality_gates import judgement_after
 from tallybatch.steps.transitions import advance_job
 
 
@@ -49,6 +50,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         items_key=closure.publish_key,
         max_parallel=max(8, context.spec.shards.max_parallel),
     )
+    if closure.closed and not judgement_after(closure, job, context, ports.objects).passed:
+        return reply.model_copy(update={"verdict": "gate"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
     if closure.open and not closure.overdue:

@@ -29,6 +29,9 @@ from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
 from tallybatch.steps.transitions import change_submission
 
+NOT_REUSABLE = "not_reusable"
+"""Code of a record whose accepted answer, made for an earlier job, breaks the rules of this one."""
+_ASK_ANEW = "to ask for another one, give output.schema_version a new label"
 _ACCEPT_BATCH = 1000
 UNKNOWN_CODE = "unknown_code"
 """Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
@@ -233,7 +236,7 @@ class _Outcomes:
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
         self._codes = context.codes
-        self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding).check
+        self._check = AnswerCheck.of(context.spec)
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
@@ -247,14 +250,14 @@ class _Outcomes:
         if back.result.outcome is OutcomeClass.CANCELLED:
             tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
+        notes = back.notes
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
         elif outcome is OutcomeClass.SUCCEEDED:
-            verdict = self._check(result.answer or "")
-            output, reason = verdict.output, verdict.reason
+            output, reason, checked = self._check.check(result.answer or "", record.input)
+            notes += checked
             if reason:
                 outcome = OutcomeClass.UNQUALIFIED
-        notes = back.notes
         used = NOTHING_USED
         if outcome not in ACCEPTED:
             if self._codes and result.outcome is not OutcomeClass.SUCCEEDED:
@@ -290,6 +293,9 @@ class _Outcomes:
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
         answer, earlier = found
+        if broken := self._check.recheck(earlier.output, record.input):
+            reason = f"the answer of job {answer.job_key} cannot be reused: {broken}; {_ASK_ANEW}"
+            return self._bare(record, OutcomeClass.PERMANENT, record.tries, reason, code=NOT_REUSABLE)
         return replace(
             earlier,
             shard_id=record.parent_shard_id or self._row.shard_id,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from tallybatch.domain.input_lines import LineRefused
-from tallybatch.domain.records import ShardRecord
+from tallybatch.domain.records import ShardRecord, encode_sorted
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.templates import Template
 from tallybatch.ports import Formats, ProviderFormat
@@ -50,6 +51,14 @@ class Requests:
         if self._template is None:
             return len(self.format.native_line(_SAMPLE_ID, values)) + 1
         return self.format.request_bytes(system=self._system, user=self._user(values)) + 1
+
+    def around(self, fields: Collection[str]) -> int | None:
+        """Bytes of a request line beyond the canonical JSON of its fields, where the prompt is text around each of
+        them: then a record of strings need not be rendered to be measured. None for any other prompt."""
+        if self._template is None or self._template.each_once != frozenset(fields):
+            return None
+        empty = dict.fromkeys(fields, "")
+        return self.measure(empty) - len(encode_sorted(empty))
 
     def line(self, record: ShardRecord) -> bytes:
         """The request of a shard's record, newline included: from the spec and the record's line alone, so that it can
