@@ -375,6 +375,18 @@ def test_given_an_account_that_is_refused_when_it_is_mended_then_no_record_has_u
     assert creates(pipeline) == 2
 
 
+def test_given_a_job_that_fails_for_the_accounts_bill_when_it_is_mended_then_no_record_has_used_up_a_try(
+    pipeline: Pipeline,
+) -> None:
+    """Told after create, as the job's end: nothing ran, and nothing was charged."""
+    fault = {"fault": "fail_validation:billing_hard_limit_reached", "nth": 2}
+    job = run(pipeline, {"max_attempts": 1, "shard_records": 6}, jobs=[fault])
+
+    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 2, RECORDS)
+    assert sorted({row[0].tries for row in histories(pipeline.objects, job).values()}) == [0, 1]
+    assert set(pipeline.simulator.control.journal()["jobs_per_marker"].values()) == {1}
+
+
 def test_given_a_request_that_is_refused_when_it_stays_so_then_its_records_use_up_their_tries(
     pipeline: Pipeline,
 ) -> None:
