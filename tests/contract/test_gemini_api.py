@@ -154,6 +154,25 @@ def test_given_a_reply_to_create_when_it_is_no_job_then_one_call_and_the_right_e
     assert SECRET not in told
 
 
+@pytest.mark.parametrize(
+    ("reply", "account"),
+    [
+        (error(400, "INVALID_ARGUMENT"), False),
+        (error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."), True),
+        (error(400, "FAILED_PRECONDITION"), True),
+        (error(401, "UNAUTHENTICATED"), True),
+        (error(403, "PERMISSION_DENIED"), True),
+        (error(404, "NOT_FOUND"), False),
+    ],
+)
+def test_given_a_refused_create_when_judged_then_the_account_is_told_from_the_request(
+    reply: Reply, account: bool
+) -> None:
+    with serving(lambda _: reply) as server, pytest.raises(ProviderRefused) as caught:
+        create(at(server))
+    assert caught.value.account == account
+
+
 def test_given_a_slow_server_when_created_then_unknown() -> None:
     def slow(_: Request) -> Reply:
         import time
