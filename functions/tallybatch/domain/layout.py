@@ -128,6 +128,10 @@ class JobKeys:
         """What reconciliation left to do after an attempt; PlanAttempt builds the next one from it."""
         return f"{self.attempt(attempt)}open-{sha256[:16]}.jsonl.zst"
 
+    def review_records(self, attempt: int, sha256: str) -> str:
+        """The records that people decide about, as they are after an attempt."""
+        return f"{self.attempt(attempt)}review-{sha256[:16]}.jsonl.zst"
+
     def closure(self, attempt: int) -> str:
         return self.attempt(attempt) + "closure.json"
 

@@ -16,7 +16,7 @@ from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
-from tallybatch.report.meanings import ANOMALIES, FAILURES
+from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
 from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
@@ -52,7 +52,7 @@ def final_counts(closure: Closure) -> dict[str, int]:
         "missing": closure.missing,
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
-        "in_review": 0,
+        "in_review": closure.in_review_total,
         "submissions": _handed_over(closure.submissions),
         "provider_jobs": sum(len(entry.provider_jobs) for entry in closure.submissions),
     }
@@ -191,6 +191,10 @@ def _sets(closure: Closure) -> Report:
             {"class": name, "records": count, "meaning": FAILURES.get(name, "")}
             for name, count in _largest_first(closure.failed).items()
         ],
+        "in_review_by_class": [
+            {"class": name, "records": count, "meaning": REVIEWS.get(name, "")}
+            for name, count in _largest_first(closure.in_review).items()
+        ],
         "attempts": _attempts(closure),
         "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
         "anomalies": [
@@ -206,6 +210,7 @@ def _no_sets(expected: int) -> Report:
         "counts": {"expected": expected},
         "closed": False,
         "failed_by_class": [],
+        "in_review_by_class": [],
         "attempts": [],
         "submissions": [],
         "anomalies": [],
@@ -226,6 +231,7 @@ def _verdict(closure: Closure, state: str, stopped: str) -> str:
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
         "still open": closure.open,
+        "waiting for people": closure.in_review_total,
     }
     named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
     sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
@@ -291,6 +297,8 @@ def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, res
         places["closure"] = root + keys.closure(closure.attempt)
         if closure.open:
             places["open_records"] = root + closure.open_key
+        if closure.review_key:
+            places["review_records"] = root + closure.review_key
         if any(entry.anomalies.get("unknown") for entry in closure.submissions):
             places["unknown_ids"] = root + keys.unknown_ids("").removesuffix("unknown-.jsonl")
     if manifest:
@@ -317,6 +325,11 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[st
             steps.append(_AGAIN)
         elif closure.open:
             steps.append(f"The deadline passed while records were open. {_AGAIN}")
+        if closure.in_review and not cancelled:
+            steps.append(
+                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL "
+                "until each is decided."
+            )
         if (closure.missing and not cancelled) or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, 
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.preparation import Preparation, Reader, prepare
+from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
@@ -145,13 +146,16 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
 
 def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
-    prepared, source = _read_source(drop, folder, frozenset(), ports)
+    if "inbox" in spec.retention.model_fields_set:
+        ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
+    prepared, source = _read_source(drop, folder, None, ports)
     if prepared.bad_count and spec.input.on_bad_line == "quarantine" and not prepared.unusable:
         second = folder / "good"
         second.mkdir()
-        good, source = _read_source(drop, second, prepared.bad_line_numbers, ports)
+        with closing(Quarantine(prepared, second)) as quarantine:
+            good, source = _read_source(drop, second, quarantine, ports)
         if good.records:
-            return _accept(drop, good, source, prepared, ports)
+            return _accept(drop, good, source, quarantine.bad_lines, ports)
     if prepared.bad_count:
         job_key = identity.refused_job_key(
             tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
@@ -173,7 +177,9 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     return _accept(drop, prepared, source, None, ports)
 
 
-def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
+def _read_source(
+    drop: _Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
+) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
     reader = record_reader(spec, drop.place.tenant, ports.formats)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
@@ -184,7 +190,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
             reader=reader,
             limits=limits,
             folder=folder,
-            skip=skip,
+            quarantine=quarantine,
             keep_raw=spec.input.on_bad_line == "quarantine",
         )
         source.drain()
@@ -193,7 +199,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     """What makes a record of each line of a file that is meant for this spec."""
-    requests = Requests(spec, formats(spec))
+    requests = Requests(spec, formats)
     if spec.is_native:
         return NativeReader(
             id_field=NATIVE_KEYS[spec.input.format],
@@ -207,11 +213,12 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
         source_version=spec.input.source_version or "",
         identity=spec.identity(tenant),
         measure=requests.measure,
+        around=requests.around(spec.input.fields),
     )
 
 
 def _accept(
-    drop: _Drop, prepared: Preparation, source: SourceStream, bad: Preparation | None, ports: Ports
+    drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
     if prepared.records < least:
@@ -223,7 +230,7 @@ def _accept(
         size=source.size,
         sha256=source.sha256,
         lines=prepared.lines,
-        quarantined_lines=bad.bad_count if bad else 0,
+        quarantined_lines=prepared.lines - prepared.records,
     )
     manifest = describe(
         drop.spec,
@@ -243,8 +250,8 @@ def _accept(
         for shard in prepared.shards:
             with shard.path.open("rb") as body:
                 ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
-        if bad:
-            ports.objects.put_once(keys.bad_lines(), bad.bad_lines.read_bytes(), content_type="application/x-ndjson")
+        if bad_lines:
+            ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)

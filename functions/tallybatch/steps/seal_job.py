@@ -180,6 +180,7 @@ def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: 
             succeeded=closure.succeeded,
             reused=closure.reused,
             failed=closure.failed,
+            in_review=closure.in_review,
             missing=closure.missing,
             unknown=closure.unknown,
             duplicate=closure.duplicate,

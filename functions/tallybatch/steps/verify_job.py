@@ -99,7 +99,7 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
     parts: list[SealedObject] = []
     for shard in manifest.shards:
         ids = record_ids(objects, keys, shard.sha256)
-        _, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True)
+        sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True).sources
         progress.records += len(ids)
         item = PublishItem(
             tenant=keys.tenant,
@@ -120,7 +120,7 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
         certificate.missing,
         certificate.duplicate,
     )
-    if counted != certified or sets.open or sets.unknown:
+    if counted != certified or sets.open or sets.in_review or sets.unknown:
         raise _Difference(f"{keys.certificate}: the outcomes give {counted}, certified are {certified}")
     if tuple(parts) != certificate.results:
         raise _Difference(f"{keys.certificate}: the outcomes give other result parts than were certified")

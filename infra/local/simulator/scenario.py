@@ -62,6 +62,7 @@ CALL_FAULTS: dict[str, str] = {
     "delay_s": "float",
     "late_reply_s": "float",
     "cut_body": "",
+    "garbled_body": "",
     "empty_page": "",
     "strangers": "int",
 }

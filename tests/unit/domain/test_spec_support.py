@@ -42,7 +42,7 @@ UNSUPPORTED_CASES = [
 def test_given_a_key_of_a_later_release_when_read_then_it_is_refused_by_name(text: str, key: str) -> None:
     problem = the_problem(BASE + text)
 
-    assert (problem.line, problem.key, problem.code) == (5, key, "not-supported")
+    assert (problem.line, problem.key, problem.code) == (5, key, "not_supported")
     assert "not supported yet" in problem.reason
 
 
@@ -60,7 +60,7 @@ def test_given_a_key_of_a_later_release_when_read_then_it_is_refused_by_name(tex
 def test_given_a_key_of_a_later_release_with_a_wrong_value_when_read_then_the_value_is_told_too(
     text: str, key: str, reason: str
 ) -> None:
-    assert reason in next(p.reason for p in problems_of(BASE + text) if p.key == key and p.code != "not-supported")
+    assert reason in next(p.reason for p in problems_of(BASE + text) if p.key == key and p.code != "not_supported")
 
 
 @pytest.mark.parametrize(
