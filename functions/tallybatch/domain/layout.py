@@ -95,7 +95,7 @@ class JobKeys:
         return f"{self.prefix}specs/{digest}.yaml"
 
     def golden(self, sha256: str) -> str:
-        """The golden file as it was when a run began."""
+        """The labels of the golden file as it was when a run began."""
         return f"{self.prefix}golden/{sha256}.jsonl"
 
     @property

@@ -32,7 +32,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
-    """Of the golden file as it was when this run began, "" without one."""
+    """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
