@@ -85,6 +85,7 @@ class Pipeline:
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
+    keep_files_s: float = 24 * 3600
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -285,7 +286,8 @@ class Pipeline:
             self.events,
             self.executions,
             self.clock,
-            self.objects.bucket,
+            self.objects,
+            self.keep_files_s,
         )
         return sweep.run(SweepRequest(**request), ports)
 

@@ -103,6 +103,12 @@ class JobKeys:
         return self.prefix + "certificate.json"
 
     @property
+    def deletions(self) -> str:
+        """Which files were deleted at the provider after the job was sealed. Not below the job's prefix, all of which
+        the certificate covers."""
+        return f"deletions/{self.tenant}/{self.job_key}.json"
+
+    @property
     def report_json(self) -> str:
         return self.prefix + "report.json"
 

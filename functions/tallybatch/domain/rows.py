@@ -41,6 +41,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certificate: str = ""
     results_uri: str = ""
     report: str = ""
+    provider_files_deleted_at: float = 0
+    deletions: str = ""
+    """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reused_records: int = 0
     waiting_records: int = 0
     file_id: str = ""
+    earlier_files: tuple[str, ...] = ()
+    """Request files of earlier generations at the provider."""
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""
