@@ -42,6 +42,8 @@ _CHANGED = frozenset({"PreconditionFailed", "412"})
 _RACED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _SHA256 = "sha256"
 _WRITE_ID = "write-id"
+_INTENT = "tallybatch"
+"""User metadata of dropped files: `x-amz-meta-tallybatch`."""
 
 
 class S3Objects:
@@ -335,6 +337,7 @@ def _info(key: str, head: dict[str, Any]) -> ObjectInfo:
         sha256=head["Metadata"].get(_SHA256, ""),
         version_id=head.get("VersionId", ""),
         last_modified=head["LastModified"].timestamp(),
+        intent=head["Metadata"].get(_INTENT, ""),
     )
 
 

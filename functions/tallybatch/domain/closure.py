@@ -25,6 +25,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     code: str = ""
 
 
+HELD = "held"
+"""Reason of a record that was not sent yet, because the canary goes first."""
+
+
 class OpenRecord(msgspec.Struct, frozen=True, gc=False):
     """A record that goes into the next attempt, and why."""
 
@@ -79,6 +83,8 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     publish_key: str
     """S3 key of what PublishMap would publish."""
     submissions: tuple[SubmissionEntry, ...]
+    held: int = 0
+    """Of `open`: records that were in no attempt yet, because the canary goes first."""
 
     @property
     def failed_total(self) -> int:
@@ -104,6 +110,7 @@ class Sets:
     open: int = 0
     waiting: int = 0
     unsettled: int = 0
+    held: int = 0
     unknown: int = 0
     duplicate: int = 0
 
@@ -143,8 +150,10 @@ def fold_shard(
     policy: RetryPolicy,
     *,
     overdue: bool,
+    holds_back: bool = False,
 ) -> tuple[list[OpenRecord], list[str]]:
-    """Fold one shard of the manifest into `sets`. Returns its open records, and the outcome objects it appears in."""
+    """Fold one shard of the manifest into `sets`. Returns its open records, and the outcome objects it appears in.
+    `holds_back`: a canary goes first, so a record that is in no attempt is held, not missing."""
     expected = set(record_ids)
     sets.expected += len(record_ids)
     sets.duplicate += len(record_ids) - len(expected)
@@ -165,6 +174,10 @@ def fold_shard(
     for record_id in dict.fromkeys(record_ids):
         decisive, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
         if decisive is None:
+            if holds_back:
+                sets.open += 1
+                sets.held += 1
+                still_open.append(OpenRecord(record_id, shard_id, 0, HELD))
             continue
         outcome = decisive.outcome
         if disposition is Disposition.ACCEPTED:

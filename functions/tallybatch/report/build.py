@@ -27,11 +27,11 @@ _SHORT_KEY = 12
 _ENDED = {
     "FAILED": "The job failed.",
     "CANCELLED": "The job was cancelled.",
-    "EXPIRED": "The job's deadline passed before it could close.",
+    "EXPIRED": "The job's time was over before it could close.",
 }
 _MEND = {
     "FAILED": "Mend the cause named above.",
-    "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
+    "EXPIRED": "Answer in time, or give it more: raise canary.approval_timeout or limits.deadline in the spec.",
 }
 _AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 

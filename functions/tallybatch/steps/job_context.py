@@ -10,6 +10,7 @@ from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.retention import RetentionClass, retention_tag
 from tallybatch.domain.retries import RetryPolicy
+from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Objects
@@ -29,6 +30,14 @@ class JobContext:
     def retry_policy(self) -> RetryPolicy:
         retry = self.spec.retry
         return RetryPolicy(retry.max_attempts, retry.backoff.total_seconds(), retry.retry_unqualified)
+
+    @property
+    def has_canary(self) -> bool:
+        return self.manifest.canary_records > 0
+
+    def in_canary(self, job: Job, attempt: int) -> bool:
+        """Whether an attempt holds records of the canary only."""
+        return self.has_canary and (not job.released or attempt <= job.released)
 
     def retention(self, kind: RetentionClass) -> str:
         """The tag of an object of this job, as `Objects.put_once` takes it."""

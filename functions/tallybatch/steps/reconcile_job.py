@@ -50,6 +50,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     )
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
+    if context.in_canary(job, request.attempt) and not closure.closed:
+        return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
         patient = closure.open == closure.waiting + closure.unsettled
         wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
@@ -105,7 +107,15 @@ def _reconcile(
         with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(file, closefd=False) as packed:
             for shard in context.manifest.shards:
                 ids = record_ids(objects, keys, shard.sha256)
-                still_open, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
+                still_open, sources = fold_shard(
+                    sets,
+                    shard.shard_id,
+                    ids,
+                    rows,
+                    context.retry_policy,
+                    overdue=overdue,
+                    holds_back=context.has_canary,
+                )
                 lines = b"".join(msgspec.json.encode(record) + b"\n" for record in still_open)
                 digest.update(lines)
                 packed.write(lines)
@@ -135,6 +145,7 @@ def _reconcile(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        held=sets.held,
     )
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
