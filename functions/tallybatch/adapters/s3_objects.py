@@ -42,7 +42,7 @@ _CHANGED = frozenset({"PreconditionFailed", "412"})
 _RACED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _SHA256 = "sha256"
 _WRITE_ID = "write-id"
-_INTENT = "tallybatch"
+INTENT = "tallybatch"
 """User metadata of dropped files: `x-amz-meta-tallybatch`."""
 
 
@@ -337,7 +337,7 @@ def _info(key: str, head: dict[str, Any]) -> ObjectInfo:
         sha256=head["Metadata"].get(_SHA256, ""),
         version_id=head.get("VersionId", ""),
         last_modified=head["LastModified"].timestamp(),
-        intent=head["Metadata"].get(_INTENT, ""),
+        intent=head["Metadata"].get(INTENT, ""),
     )
 
 
