@@ -153,7 +153,7 @@ class CanaryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     accepted: int
     failed: dict[str, int]
-    """For good, by class."""
+    """For good, by class; `in_review` where people decide."""
     unqualified: int
     """Answered, not accepted, and open for another try."""
     unanswered: int

@@ -73,6 +73,8 @@ class Manifest(_Frozen):
     """How many records are tried before the rest; 0 is none."""
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
+    golden_sha256: str = ""
+    """Of the golden file by which the first run is judged, "" without one; its copy is with the job."""
     retention: dict[str, str]
     owner: str
     cost_center: str
@@ -91,6 +93,7 @@ def describe(
     shards: Sequence[ShardFile],
     *,
     spec_digest: str,
+    golden_sha256: str = "",
     created_at: float,
     created_by: str,
     canary_records: int = 0,
@@ -140,6 +143,7 @@ def describe(
         shards=entries,
         canary_records=canary_records,
         spec_digest=spec_digest,
+        golden_sha256=golden_sha256,
         retention={kind: f"{span.days}d" for kind, span in spec.retention},
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,

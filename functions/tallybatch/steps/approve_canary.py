@@ -10,7 +10,7 @@ from tallybatch.contracts import ApprovalRequest
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, Objects, TaskTokens
 from tallybatch.steps.job_context import load_job
-from tallybatch.steps.judge_canary import canary_report
+from tallybatch.steps.judge_canary import read_canary
 from tallybatch.steps.transitions import change_job
 
 
@@ -32,7 +32,7 @@ def run(request: ApprovalRequest, ports: Ports) -> None:
         ports.tokens.wake(request.task_token)
         return
     context = load_job(ports.objects, request.tenant, request.job_key)
-    told = canary_report(request.attempt, context, ports.objects)
+    told = read_canary(request.attempt, context, ports.objects)
     detail = {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "expected": job.expected}
     canary = ports.objects.uri(context.keys.canary(request.attempt))
     ports.events.publish(

@@ -22,7 +22,7 @@ from tallybatch.domain.rows import Approval, Job
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.domain.spec import Canary
 from tallybatch.ports import Clock, Ledger, Objects
-from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import change_job
 
@@ -54,7 +54,11 @@ def run(request: JobInput, ports: Ports) -> CanaryReply:
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     if job.cancel_requested_at or job.released:
         return go
-    told = canary_report(request.attempt, context, ports.objects)
+    gate = spec_of_run(ports.objects, context, job.spec_digest).canary
+    if gate is None:  # the spec with which the job was dropped again has none any more
+        change_job(ports.ledger, job.job_key, lambda row: _released(row, request.attempt))
+        return go
+    told = canary_report(request.attempt, gate, context, ports.objects)
     if told.judgement is Judgement.UNDECIDED:
         return go.model_copy(update={"wait_s": context.retry_policy.wait_s(request.attempt, only_waiting=False)})
     if told.judgement is Judgement.FAILED:
@@ -63,11 +67,11 @@ def run(request: JobInput, ports: Ports) -> CanaryReply:
             where=f"job {job.job_key} attempt {told.attempt}",
             do="look at its outcomes and mend the spec under a new prompt version; nothing but the canary was sent",
         )
-    if told.approval == "auto":
+    if gate.approval == "auto":
         change_job(ports.ledger, job.job_key, lambda row: _released(row, request.attempt))
         return go
     now = ports.clock.now()
-    limit_s = _canary(context).approval_timeout.total_seconds()
+    limit_s = gate.approval_timeout.total_seconds()
     job = change_job(ports.ledger, job.job_key, lambda row: _asked(row, request.attempt, now, limit_s))
     if job.cancel_requested_at or job.released:
         return go
@@ -99,18 +103,22 @@ def _asked(job: Job, attempt: int, now: float, limit_s: float) -> Job | None:
     return replace(job, approval=Approval(attempt=attempt, asked_at=now, expires_at=expires_at), updated_at=now)
 
 
-def canary_report(attempt: int, context: JobContext, objects: Objects) -> CanaryReport:
+def canary_report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -> CanaryReport:
     """The judgement on the canary as it is after an attempt. Written once: it follows from the closure and the spec."""
     key = context.keys.canary(attempt)
     if objects.head(key) is None:
-        body = msgspec.json.format(msgspec.json.encode(_report(attempt, context, objects)), indent=1)
+        body = msgspec.json.format(msgspec.json.encode(_report(attempt, gate, context, objects)), indent=1)
         objects.put_once(key, body, content_type="application/json", retention=context.retention("results"))
-    return msgspec.json.decode(objects.get(key), type=CanaryReport)
+    return read_canary(attempt, context, objects)
 
 
-def _report(attempt: int, context: JobContext, objects: Objects) -> CanaryReport:
+def read_canary(attempt: int, context: JobContext, objects: Objects) -> CanaryReport:
+    return msgspec.json.decode(objects.get(context.keys.canary(attempt)), type=CanaryReport)
+
+
+def _report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -> CanaryReport:
     closure = read_closure(objects, context.keys, attempt)
-    gate, manifest = _canary(context), context.manifest
+    manifest = context.manifest
     counts = _counts(closure, objects)
     ran = [entry for entry in closure.submissions if entry.terminal_at and entry.submitted_at]
     tokens = total_tokens(closure)
@@ -139,11 +147,6 @@ def _report(attempt: int, context: JobContext, objects: Objects) -> CanaryReport
     )
 
 
-def _canary(context: JobContext) -> Canary:
-    assert context.spec.canary is not None  # noqa: S101 - the manifest has a canary because the spec has one
-    return context.spec.canary
-
-
 def _counts(closure: Closure, objects: Objects) -> CanaryCounts:
     unqualified = 0
     if closure.open - closure.held:
@@ -153,7 +156,7 @@ def _counts(closure: Closure, objects: Objects) -> CanaryCounts:
             unqualified = sum(reason in _ANSWERED for reason in reasons if reason != HELD)
     return CanaryCounts(
         accepted=closure.succeeded,
-        failed=closure.failed,
+        failed={**closure.failed, **({"in_review": closure.in_review_total} if closure.in_review else {})},
         unqualified=unqualified,
         unanswered=closure.open - closure.held - unqualified,
     )

@@ -90,7 +90,7 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
 
 
 def _canary_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
-    requests = Requests(context.spec, ports.formats(context.spec))
+    requests = Requests(context.spec, ports.formats)
     lines = canary_lines(context, attempt, requests, ports.objects)
     return _cut(lines, f"{CANARY}{attempt}", context, attempt, ports.objects)
 
@@ -99,7 +99,7 @@ def _retry_items(context: JobContext, attempt: int, ports: Ports, *, held_too: b
     """Retry shards, merged over their parents; each line keeps its parent and the reason. `held_too`: with the records
     that were held back while the canary ran."""
     closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
-    requests = Requests(context.spec, ports.formats(context.spec))
+    requests = Requests(context.spec, ports.formats)
     lines = _retry_lines(closure, context, attempt, requests, ports.objects, held_too=held_too)
     retries = _cut(lines, f"r{attempt}", context, attempt, ports.objects)
     return retries + _resumed(closure, context, ports.objects)
@@ -175,5 +175,8 @@ def _lines_of(
                 parent_job_key=context.manifest.job_key,
                 parent_shard_id=why.shard_id,
                 retry_reason=why.reason,
+                used=why.used,
+                output_cap=why.output_cap,
+                feedback=why.feedback,
             )
-            yield encode_record(retried), len(requests.line(record))
+            yield encode_record(retried), len(requests.line(retried))
