@@ -109,6 +109,8 @@ class SweepReply(Contract):
     stale: list[str]
     """`job_key/attempt/shard_id` of submissions with an unknown outcome that nobody works on."""
     gaps: list[SweepGap] = []
+    deleted_files: int = 0
+    """Files of completed jobs, deleted at their providers now."""
 
 
 class JobInput(Contract):

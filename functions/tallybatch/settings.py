@@ -124,6 +124,8 @@ class Sweep(ProviderSettings):
     function: ClassVar[str] = "Sweep"
     event_bus: str
     state_machine_arn: str
+    provider_file_hours: int = 24
+    """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
 FUNCTIONS: tuple[type[StoreSettings], ...] = (

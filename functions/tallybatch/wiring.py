@@ -194,5 +194,6 @@ def sweep_ports(settings: s.Sweep) -> sweep.Ports:
         events=_events(settings.event_bus),
         executions=_executions(settings.state_machine_arn),
         clock=_CLOCK,
-        bucket=settings.bucket,
+        objects=objects(settings.bucket),
+        keep_files_s=settings.provider_file_hours * 3600,
     )

@@ -61,6 +61,6 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(reads=("provider/",), memory_mb=1024, asynchronous=True),
+        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
     }
 )

@@ -93,6 +93,7 @@ class Pipeline:
     tokens: MemoryTaskTokens = field(default_factory=MemoryTaskTokens)
     people: list[Callable[[], object]] = field(default_factory=list)
     """What people do while the job waits for one of them."""
+    keep_files_s: float = 24 * 3600
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -340,7 +341,8 @@ class Pipeline:
             self.events,
             self.executions,
             self.clock,
-            self.objects.bucket,
+            self.objects,
+            self.keep_files_s,
         )
         return sweep.run(SweepRequest(**request), ports)
 

@@ -101,6 +101,22 @@ def test_given_a_failed_canary_when_the_same_file_is_dropped_again_then_only_its
     assert pipeline.verify(job).ok
 
 
+def test_given_a_gate_that_was_too_strict_when_it_is_lowered_and_the_file_dropped_again_then_the_same_job_goes_on(
+    pipeline: Pipeline,
+) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "error_400", "rate": 0.2, "times": "always"}])
+    failed = run(pipeline, canary_spec("records: 20, min_acceptance: 1.0"))
+    assert (failed.state, creates(pipeline)) == (JobState.FAILED, [10, 10])
+    pipeline.push_spec(canary_spec("records: 20, min_acceptance: 0.5"))
+
+    job = drop_again(pipeline, failed)
+
+    assert (job.state, creates(pipeline)) == (JobState.COMPLETED, [10, 10, 10, 10, 10, 10])
+    told = document(pipeline, job, 2)
+    assert (told["judgement"], told["min_acceptance"]) == ("passed", 0.5)
+    assert pipeline.verify(job).ok
+
+
 def test_given_a_canary_that_the_provider_left_unanswered_when_judged_then_it_is_asked_again_first(
     pipeline: Pipeline,
 ) -> None:

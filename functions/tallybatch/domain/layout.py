@@ -95,7 +95,7 @@ class JobKeys:
         return f"{self.prefix}specs/{digest}.yaml"
 
     def golden(self, sha256: str) -> str:
-        """The golden file as it was when a run began."""
+        """The labels of the golden file as it was when a run began."""
         return f"{self.prefix}golden/{sha256}.jsonl"
 
     @property
@@ -106,6 +106,12 @@ class JobKeys:
     @property
     def certificate(self) -> str:
         return self.prefix + "certificate.json"
+
+    @property
+    def deletions(self) -> str:
+        """Which files were deleted at the provider after the job was sealed. Not below the job's prefix, all of which
+        the certificate covers."""
+        return f"deletions/{self.tenant}/{self.job_key}.json"
 
     @property
     def report_json(self) -> str:

@@ -74,7 +74,7 @@ class Manifest(_Frozen):
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
     golden_sha256: str = ""
-    """Of the golden file by which the first run is judged, "" without one; its copy is with the job."""
+    """Of the labels by which the first run is judged, "" without a golden file; they are kept with the job."""
     retention: dict[str, str]
     owner: str
     cost_center: str

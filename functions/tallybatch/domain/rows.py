@@ -51,7 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
-    """Of the golden file as it was when this run began, "" without one."""
+    """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     dry_run: bool = False
@@ -65,6 +65,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certificate: str = ""
     results_uri: str = ""
     report: str = ""
+    provider_files_deleted_at: float = 0
+    deletions: str = ""
+    """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -102,6 +105,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reused_records: int = 0
     waiting_records: int = 0
     file_id: str = ""
+    earlier_files: tuple[str, ...] = ()
+    """Request files of earlier generations at the provider."""
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""

@@ -195,7 +195,7 @@ class _List:
 
     def close(self) -> str:
         """Ends the lines; gives their digest in hex."""
-        self._packed.close()
+        self._packed.flush(zstandard.FLUSH_FRAME)
         return self._digest.hexdigest()
 
     @property
