@@ -23,6 +23,8 @@ class ObjectInfo:
     sha256: str = ""
     version_id: str = ""
     last_modified: float = 0
+    intent: str = ""
+    """What whoever wrote the object put into its metadata under `tallybatch`; filled by `head`."""
 
 
 class Objects(Protocol):
@@ -292,6 +294,11 @@ class Clock(Protocol):
 class Events(Protocol):
     def publish(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Put an event on the bus: `kind` is e.g. `JobCompleted`; ids, counts and URIs only."""
+
+
+class TaskTokens(Protocol):
+    def wake(self, token: str) -> bool:
+        """Tell the task that waits with this token to go on. False if none does, or no more."""
 
 
 class Executions(Protocol):

@@ -97,6 +97,15 @@ class ReconcileJob(StoreSettings):
     function: ClassVar[str] = "ReconcileJob"
 
 
+class JudgeCanary(StoreSettings):
+    function: ClassVar[str] = "JudgeCanary"
+
+
+class ApproveCanary(StoreSettings):
+    function: ClassVar[str] = "ApproveCanary"
+    event_bus: str
+
+
 class PublishShard(StoreSettings):
     function: ClassVar[str] = "PublishShard"
 
@@ -128,6 +137,8 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     CollectShard,
     ReconcileShard,
     ReconcileJob,
+    JudgeCanary,
+    ApproveCanary,
     PublishShard,
     SealJob,
     FailJob,
