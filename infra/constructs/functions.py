@@ -32,7 +32,7 @@ from infra.constructs.queues import dead_letters
 from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.options import Source
-from tallybatch.settings import DiscoverBackfill, ProviderSettings, StoreSettings, SubmitShard
+from tallybatch.settings import AnswerShard, DiscoverBackfill, ProviderSettings, StoreSettings, SubmitShard
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 OLDEST_EVENT = Duration.hours(6)
@@ -178,7 +178,10 @@ class Functions(Construct):
             services.append("secretsmanager")
             keys = [self._secrets.openai.secret_arn, self._secrets.gemini.secret_arn]
             allow(role, ["secretsmanager:GetSecretValue"], keys)
-            self._bedrock.allow_watch(role)
+            if model is AnswerShard:
+                self._bedrock.allow_invoke(role)
+            else:
+                self._bedrock.allow_watch(role)
             if model is SubmitShard:
                 self._bedrock.allow_submit(role)
         if profile.asynchronous:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockOnDemand
-from tallybatch.adapters.providers.gemini import GeminiOnDemand
-from tallybatch.adapters.providers.openai import OpenAIOnDemand
 from tallybatch.domain.errors import AnswerUnknown, Permanent, ProviderRefused, ProviderUnavailable, QuotaRefused
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import OnDemand, ProviderFormat
 from tests.support.films import scenario, spec
 from tests.support.loopback import unused_port
+from tests.support.pipeline import API_KEY, lane
 
 RECORD_ID = "0f" * 16
-SECRET = "sk-proj-verysecret"
+SECRET = API_KEY
 PROMPT = "Title: Film-QUETZAL."
 EMBEDDINGS = {
     "openai": ("text-embedding-3-small", "/v1/embeddings"),
@@ -42,22 +38,6 @@ PROVIDERS = ("openai", "bedrock", "gemini")
 def simulator() -> Iterator[SimulatorServer]:
     with SimulatorServer("calm", clock_scale=0) as server:
         yield server
-
-
-def runtime(url: str, timeout_s: float = 5) -> Any:
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=timeout_s, read_timeout=timeout_s)
-    session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-    client: Any = session.client("bedrock-runtime", endpoint_url=url, config=config)
-    return client
-
-
-def lane(provider: str, url: str, *, key: str = SECRET, timeout_s: float = 5) -> OnDemand:
-    made: dict[str, Callable[[], OnDemand]] = {
-        "openai": lambda: OpenAIOnDemand(lambda: key, base_url=f"{url}/openai/v1", timeout_s=timeout_s),
-        "bedrock": lambda: BedrockOnDemand(lambda: runtime(f"{url}/bedrock", timeout_s)),
-        "gemini": lambda: GeminiOnDemand(lambda: key, base_url=f"{url}/gemini", timeout_s=timeout_s),
-    }
-    return made[provider]()
 
 
 class Call:
@@ -81,7 +61,7 @@ def test_given_a_request_when_it_is_answered_then_the_format_reads_the_line_and_
     scenario(simulator.control)
     call = Call(*target)
 
-    line = call.by(lane(target[0], simulator.url))
+    line = call.by(lane(target[0], simulator))
 
     assert b"\n" not in line
     result = call.format.parse(line)
@@ -105,7 +85,7 @@ def test_given_an_embedding_when_it_is_answered_then_it_is_a_vector(simulator: S
     provider_format = wiring.formats(made)
     line = provider_format.request_line(RECORD_ID, system="", user=PROMPT)
 
-    answer = lane(provider, simulator.url).answer(line, endpoint=made.endpoint, model=made.model_resolved)
+    answer = lane(provider, simulator).answer(line, endpoint=made.endpoint, model=made.model_resolved)
 
     result = provider_format.parse(answer)
     assert (result.record_id, result.outcome) == (RECORD_ID, OutcomeClass.SUCCEEDED)
@@ -130,7 +110,7 @@ def test_given_what_is_the_records_own_fate_when_answered_then_it_is_a_line_of_i
     scenario(simulator.control, records=[{"fault": fault}])
     call = Call(provider)
 
-    result = call.format.parse(call.by(lane(provider, simulator.url)))
+    result = call.format.parse(call.by(lane(provider, simulator)))
 
     assert (result.record_id, result.outcome) == (RECORD_ID, FAULTS[fault])
 
@@ -162,7 +142,7 @@ def test_given_no_answer_that_counts_when_called_then_the_error_says_what_may_ha
     call = Call(provider)
 
     with pytest.raises(error) as raised:
-        call.by(lane(provider, simulator.url, timeout_s=1))
+        call.by(lane(provider, simulator, timeout_s=1))
 
     assert simulator.control.journal()["calls"] == {f"{provider}.sync": 1}, "sent once"
     told = "".join(traceback.format_exception(raised.value))
@@ -175,14 +155,18 @@ def test_given_no_answer_that_counts_when_called_then_the_error_says_what_may_ha
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_given_nobody_there_when_called_then_nothing_left(provider: str) -> None:
+def test_given_nobody_there_when_called_then_nothing_left(
+    simulator: SimulatorServer, monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    for name in ("openai_base_url", "gemini_base_url", "bedrock_endpoint_url"):
+        monkeypatch.setattr(simulator, name, f"http://127.0.0.1:{unused_port()}")
     with pytest.raises(ProviderUnavailable):
-        Call(provider).by(lane(provider, f"http://127.0.0.1:{unused_port()}", timeout_s=1))
+        Call(provider).by(lane(provider, simulator, timeout_s=1))
 
 
 @pytest.mark.parametrize("provider", ["openai", "gemini"])
 def test_given_an_empty_key_when_called_then_nothing_is_sent(simulator: SimulatorServer, provider: str) -> None:
     simulator.control.reset()
     with pytest.raises(Permanent, match="key is empty"):
-        Call(provider).by(lane(provider, simulator.url, key=" "))
+        Call(provider).by(lane(provider, simulator, key=" "))
     assert not simulator.control.journal()["calls"]

@@ -13,6 +13,7 @@ import msgspec
 
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.retries import Disposition, RetryPolicy
+from tallybatch.domain.rows import ON_DEMAND
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +44,7 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     generation: int = 1
     provider: str = ""
+    lane: str = "batch"
     provider_jobs: tuple[str, ...] = ()
     records: int = 0
     refusal: str = ""
@@ -54,6 +56,11 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     anomalies: dict[str, int] = {}
     submitted_at: float = 0
     terminal_at: float = 0
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether records of it went to a provider."""
+        return bool(self.provider_jobs) or (self.lane == ON_DEMAND and self.records > 0)
 
 
 class Closure(msgspec.Struct, frozen=True, kw_only=True):

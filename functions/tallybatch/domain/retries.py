@@ -8,7 +8,7 @@ from enum import StrEnum
 from tallybatch.domain.outcomes import ACCEPTED, OutcomeClass
 
 _C = OutcomeClass
-FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED})
+FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED, _C.TOO_FEW})
 MAX_BACKOFF_S = 3600
 WAITING_S = 60
 """First pause before looking again for records that another job has in flight, or for a shard that was lost."""

@@ -177,7 +177,14 @@ class Retry(Section):
     )
     small_set: Literal["wait", "on_demand", "review"] = Field(
         default="wait",
-        description="What to do with a retry set below the provider's minimum. OpenAI has none. Default: wait.",
+        description="What to do with records that are fewer than the provider takes in one job (Bedrock: 100). `wait`: "
+        "kept until others of the job can join them, else given up; `on_demand`: asked one by one at the full price; "
+        "`review`: left to people. OpenAI and Gemini have no minimum. Default: wait.",
+    )
+    deadline_rescue: Annotated[timedelta, DurationBetween("1m", "7d")] | None = Field(
+        default=None,
+        description="So long before the deadline the provider's jobs are cancelled, and what is open is asked one by "
+        "one, at the full price. Shorter than limits.deadline. Default: never.",
     )
 
 
@@ -262,6 +269,11 @@ class Spec(Section):
         "Converse, InvokeModel; gemini: generateContent, embedContent. Default: the provider's first; for Bedrock's "
         "embedding models InvokeModel.",
         json_schema_extra=_drop_default,
+    )
+    lane: Literal["batch", "on_demand"] = Field(
+        default="batch",
+        description="`batch`: provider jobs; `on_demand`: one call per record at the full price, for models that take "
+        "no batches. Default: batch.",
     )
     aliases: dict[ModelName, ModelName] = Field(
         default={}, description="Model names that stand for an exact version. Default: none."

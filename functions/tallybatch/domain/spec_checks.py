@@ -235,6 +235,13 @@ def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
             yield Finding(("retention", name), reason, "retention")
 
 
+def _rescue(spec: Spec) -> Iterator[Finding]:
+    rescue, deadline = spec.retry.deadline_rescue, spec.limits.deadline
+    if rescue is not None and rescue >= deadline:
+        reason = f"{format_duration(rescue)} is not shorter than limits.deadline, {format_duration(deadline)}"
+        yield Finding(("retry", "deadline_rescue"), reason, "range")
+
+
 _NATIVE_READS: tuple[Path, ...] = (("input", "format"), ("prompt",), ("provider",), ("input", "key"))
 
 CHECKS: tuple[Check, ...] = (
@@ -251,4 +258,5 @@ CHECKS: tuple[Check, ...] = (
     Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
+    Check((("retry", "deadline_rescue"), ("limits", "deadline")), _rescue),
 )

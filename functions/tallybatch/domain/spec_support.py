@@ -36,7 +36,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("quality", "golden")),
     Unsupported(("quality", "min_acceptance")),
     Unsupported(("quality", "review_sample")),
-    Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),
     Unsupported(("canary",)),
     Unsupported(("limits", "max_cost_usd")),

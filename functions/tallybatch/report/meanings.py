@@ -12,6 +12,7 @@ FAILURES = {
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
     "missing": "The provider returned nothing for the record in every attempt.",
     "conflict": "Answered more than once with different content: never picked silently.",
+    "too_few": "Fewer records were left than the provider takes in one job: set retry.small_set to on_demand.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""
@@ -25,6 +26,7 @@ ANOMALIES = {
     "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
     "counts_disagree": "The provider's own counts differ from its files: the files count.",
     "duplicate_submission": "Other provider jobs for the same work: cancelled; what they had done is booked.",
+    "reply_lost": "Single calls that were sent and whose answers were lost: repeated, and booked as if paid twice.",
     "results_gone": "Result files that the provider no longer had when they were fetched.",
 }
 """By the names under which submissions count them."""

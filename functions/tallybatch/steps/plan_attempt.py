@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
 from tallybatch.domain.closure import Closure, OpenRecord
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.records import decode_record, encode_record
+from tallybatch.domain.rows import Job
+from tallybatch.domain.shard_tail import even_tail
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_items, was_planned
+from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.transitions import advance_job
@@ -31,6 +35,8 @@ class Ports:
     events: Events
     clock: Clock
     formats: Formats
+    min_records: Mapping[str, int] = field(default_factory=lambda: MIN_RECORDS)
+    """Records that a provider job must have, by provider."""
 
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
@@ -61,13 +67,30 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, in
             items_key = context.keys.no_items(attempt)
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
-            items = _retry_items(context, attempt, ports)
+            before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
+            items = _in_lanes(_retry_items(before, context, attempt, ports), context, attempt, before, job, ports)
         else:
             shards = context.manifest.shards
             items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+            items = _in_lanes(items, context, attempt, None, job, ports)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     return items_key, len(msgspec.json.decode(objects.get(items_key)))
+
+
+def _in_lanes(
+    items: list[ShardItem], context: JobContext, attempt: int, before: Closure | None, job: Job | None, ports: Ports
+) -> list[ShardItem]:
+    return in_lanes(
+        items,
+        context,
+        ports.objects,
+        attempt=attempt,
+        now=ports.clock.now(),
+        deadline_at=job.deadline_at if job is not None else 0,
+        least=ports.min_records.get(context.manifest.provider, 1),
+        before=before,
+    )
 
 
 def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
@@ -82,17 +105,22 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
     )
 
 
-def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
+def _retry_items(closure: Closure, context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
     """Retry shards, merged over their parents; each line keeps its parent and the reason."""
     spec = context.spec
-    closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
         requests = Requests(spec, ports.formats(spec))
         for line, request_bytes in _retry_lines(closure, context, attempt, requests, ports.objects):
             writer.add(line, request_bytes)
-        shards = writer.close()
+        shards = even_tail(
+            writer.close(),
+            Path(folder),
+            least=ports.min_records.get(context.manifest.provider, 1),
+            max_bytes=limits.max_bytes,
+            measure=lambda line: len(requests.line(decode_record(line))),
+        )
         for shard in shards:
             _store(shard, context, ports.objects)
     retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s.sha256, s.record_count) for s in shards]

@@ -12,12 +12,13 @@ import msgspec
 import zstandard
 
 from tallybatch.contracts import JobInput, PublishItem, ReconcileReply
+from tallybatch.domain import lanes
 from tallybatch.domain.closure import Closure, Sets, SubmissionEntry, fold_shard
 from tallybatch.domain.errors import Conflict, ProviderRefused
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState, SubmissionState
-from tallybatch.domain.rows import Submission
+from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
@@ -53,6 +54,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     if closure.open and not closure.overdue:
         patient = closure.open == closure.waiting + closure.unsettled
         wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
+        wait_s = lanes.pause_s(wait_s, context.spec, now=ports.clock.now(), deadline_at=job.deadline_at)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
 
@@ -151,7 +153,7 @@ def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: Job
 
 
 def _entry(row: Submission) -> SubmissionEntry:
-    bound = (row.provider_job_id,) if row.provider_job_id else ()
+    bound = (row.provider_job_id,) if row.provider_job_id and row.lane != ON_DEMAND else ()
     done = row.state is SubmissionState.RECONCILED
     return SubmissionEntry(
         attempt=row.attempt,
@@ -160,6 +162,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         state=row.state.value,
         generation=row.generation,
         provider=row.provider,
+        lane=row.lane,
         provider_jobs=row.earlier_jobs + bound + row.ghosts,
         records=row.input_records,
         refusal=row.refusal,
