@@ -62,11 +62,18 @@ class PlanAttempt(MinimumSettings):
     event_bus: str
 
 
-class ProviderSettings(StoreSettings):
+class CallerSettings(StoreSettings):
+    """Of functions that call providers."""
+
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
     gemini_secret: str
     """The same, of the Gemini API key."""
+
+
+class ProviderSettings(CallerSettings):
+    """Of those that deal with their batch jobs."""
+
     bedrock_role_arn: str
     """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
@@ -87,7 +94,7 @@ class SubmitShard(ProviderSettings, MinimumSettings):
     """Pause between two looks for a lost create."""
 
 
-class AnswerShard(ProviderSettings):
+class AnswerShard(CallerSettings):
     function: ClassVar[str] = "AnswerShard"
     work_s: float = 600
     """No call begins later than this after the function did: it ends well before its own timeout."""

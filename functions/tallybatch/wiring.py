@@ -25,7 +25,7 @@ from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.domain.spec import Spec
 from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
-    answer_records,
+    answer_shard,
     build_manifest,
     collect_shard,
     discover_backfill,
@@ -167,10 +167,10 @@ def submit_shard_ports(settings: s.SubmitShard, provider: str) -> submit_shard.P
     )
 
 
-def answer_shard_ports(settings: s.AnswerShard, provider: str) -> answer_records.Ports:
+def answer_shard_ports(settings: s.AnswerShard, provider: str) -> answer_shard.Ports:
     secret = {"openai": settings.openai_secret, "gemini": settings.gemini_secret}.get(provider, "")
     lane = _on_demand(provider, secret, settings.call_timeout_s)
-    return answer_records.Ports(objects(settings.bucket), ledger(settings.table), lane, _CLOCK, formats)
+    return answer_shard.Ports(objects(settings.bucket), ledger(settings.table), lane, _CLOCK, formats)
 
 
 def poll_shard_ports(settings: s.PollShard, provider: str) -> poll_shard.Ports:

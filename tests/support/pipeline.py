@@ -35,7 +35,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
-    answer_records,
+    answer_shard,
     build_manifest,
     collect_shard,
     fail_job,
@@ -49,7 +49,7 @@ from tallybatch.steps import (
     sweep,
     verify_job,
 )
-from tallybatch.steps.answer_records import AnswerRules
+from tallybatch.steps.answer_shard import AnswerRules
 from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
@@ -289,8 +289,8 @@ class Pipeline:
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
     def answer(self, item: ShardItem) -> AnswerReply:
-        ports = answer_records.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
-        return answer_records.run(item, ports, rules=ANSWER_RULES)
+        ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
+        return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
         ports = poll_shard.Ports(self.ledger, self.provider, self.clock)

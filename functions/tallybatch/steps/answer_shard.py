@@ -31,7 +31,7 @@ _S = SubmissionState
 _PASSES = 2
 """Over the records in one invocation: the second repeats calls that brought no answer in the first."""
 _QUOTA_WAIT_S = 15
-_QUOTA_WAIT_MAX_S = 300
+QUOTA_WAIT_MAX_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class _Shard:
         try:
             reply = self._ports.lane.answer(line, endpoint=manifest.endpoint, model=manifest.model_resolved)
         except QuotaRefused as refused:
-            wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2 ** log.refusals(record_id), _QUOTA_WAIT_MAX_S)
+            wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2 ** log.refusals(record_id), QUOTA_WAIT_MAX_S)
             log.end(record_id, number, End.REFUSED)
             return max(1, round(wait_s))
         except AnswerUnknown as unknown:
