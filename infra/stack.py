@@ -107,9 +107,11 @@ class TallybatchStack(Stack):
             planned_time="" if options.local else SCHEDULED_TIME,
             **shared,
         )
-        Observability(
+        observability = Observability(
             self,
             "Observability",
+            key=keys.key,
+            alarm_email=options.alarm_email,
             queues={**functions.queues, "Intake": intake.queue, "Schedules": schedules.queue},
             state_machine=state_machine,
         )
@@ -123,6 +125,7 @@ class TallybatchStack(Stack):
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
             "SweepFunction": sweep.function_name,
+            "AlarmTopic": observability.topic.topic_arn,
             "Region": self.region,
         }.items():
             CfnOutput(self, name, value=value)

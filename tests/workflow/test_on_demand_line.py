@@ -126,8 +126,7 @@ def test_given_calls_that_never_answer_when_retried_then_the_record_says_so_and_
 
     job = run(pipeline, text("openai", lane="on_demand", max_attempts=2), count=3)
 
-    assert job.state.value == "COMPLETED"
-    assert job.counts["failed"] == 3
+    assert job.state.value == "FAILED", "a job without one accepted answer publishes nothing"
     told = histories(pipeline.objects, job)
     assert {tuple((row.outcome.value, row.code) for row in rows) for rows in told.values()} == {
         (("missing", "reply_lost"), ("missing", "reply_lost"))
@@ -185,6 +184,22 @@ def test_given_three_retryable_records_on_bedrock_when_small_set_is_wait_then_th
     (failed,) = report(pipeline.objects, job)["failed_by_class"]
     assert failed["class"] == "too_few"
     assert "small_set" in failed["meaning"]
+
+
+def test_given_three_retryable_records_on_bedrock_when_small_set_is_review_then_people_get_them(
+    simulator: SimulatorServer,
+) -> None:
+    pipeline = made(simulator, records=failing(*FAILING))
+
+    job = run(pipeline, text(retry=", small_set: review"))
+
+    assert (job.state.value, job.counts["succeeded"], job.counts["in_review"]) == ("PARTIAL", COUNT - 3, 3)
+    told = histories(pipeline.objects, job)
+    assert {tuple((row.outcome.value, row.code, row.tries) for row in told[key_of(n)][1:]) for n in FAILING} == {
+        (("too_few", "too_few", 1),)
+    }
+    journal = assert_honest(pipeline, job)
+    assert (len(journal["creates"]), journal["calls"].get("bedrock.sync", 0)) == (1, 0)
 
 
 def test_given_records_that_wait_when_enough_others_fail_too_then_they_go_out_together(

@@ -34,6 +34,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     reused: int
     failed: dict[str, int]
+    in_review: dict[str, int]
     missing: int
     unknown: int
     duplicate: int

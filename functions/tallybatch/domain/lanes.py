@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from tallybatch.domain.lifecycle import SubmissionState
@@ -34,7 +36,7 @@ def lane_for(spec: Spec, *, records: int, least: int, rescue: bool) -> Lane:
 def rescue_at(spec: Spec, deadline_at: float) -> int:
     """Unix seconds from which on nothing is left to provider jobs; 0 is never."""
     rescue = spec.retry.deadline_rescue
-    return int(deadline_at - rescue.total_seconds()) if rescue is not None and deadline_at else 0
+    return int(deadline_at - rescue.total_seconds()) if rescue is not None and 0 < deadline_at < math.inf else 0
 
 
 def pause_s(wait_s: int, spec: Spec, *, now: float, deadline_at: float) -> int:
@@ -69,6 +71,7 @@ def kept_back(row: Submission, now: float, *, code: str, outcome: OutcomeClass) 
         refusal="",
         refusal_code=code,
         refusal_class=outcome.value,
+        untried=True,
         input_records=0,
         updated_at=now,
     )

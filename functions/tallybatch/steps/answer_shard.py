@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import AnswerReply, ShardItem
 from tallybatch.domain import lanes
-from tallybatch.domain.errors import AnswerUnknown, Conflict, NotFound, Permanent, ProviderUnavailable, QuotaRefused
+from tallybatch.domain.errors import (
+    AnswerUnknown,
+    Conflict,
+    NotFound,
+    Permanent,
+    ProviderRefused,
+    ProviderUnavailable,
+    QuotaRefused,
+)
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import OutcomeClass
@@ -53,7 +61,11 @@ class AnswerRules:
 
 
 class _Refused(Exception):
-    """What the provider would answer to every record."""
+    """What the provider would answer to every record. `untried`: it says nothing about the records."""
+
+    def __init__(self, refusal: Permanent) -> None:
+        super().__init__(str(refusal)[:500])
+        self.untried = not isinstance(refusal, ProviderRefused) or refusal.account
 
 
 class _Named(msgspec.Struct):
@@ -135,7 +147,7 @@ class _Shard:
                     if wait_s := self._call(record_id, number, line):
                         return AnswerReply(status="quota", wait_s=wait_s)
         except _Refused as refused:
-            return self._finish(refusal=str(refused)[:500])
+            return self._finish(refused)
         now = self._now()
         until = [self._log.under_way_until(record_id, now) for record_id, _ in self._requests()]
         pending = [moment for moment in until if moment]
@@ -179,12 +191,12 @@ class _Shard:
             raise
         except Permanent as refused:
             log.end(record_id, number, End.REFUSED)
-            raise _Refused(str(refused)) from None
+            raise _Refused(refused) from None
         else:
             log.end(record_id, number, End.REPLY, reply)
         return 0
 
-    def _finish(self, *, cut_short: bool = False, refusal: str = "") -> AnswerReply:
+    def _finish(self, refused: _Refused | None = None, *, cut_short: bool = False) -> AnswerReply:
         """Put the replies together, in the order of the requests. Of two functions that do, the first one's count."""
         row, context, ports = self._row, self._context, self._ports
         lines: list[bytes] = []
@@ -207,7 +219,14 @@ class _Shard:
         def ended(current: Submission) -> Submission | None:
             if current.state is not _S.SUBMITTED:
                 return None
-            refused = {"refusal": refusal, "refusal_code": "provider_refused", "refusal_class": OutcomeClass.RETRYABLE}
+            if refused is not None:
+                current = replace(
+                    current,
+                    refusal=str(refused),
+                    refusal_code="provider_refused",
+                    refusal_class=OutcomeClass.RETRYABLE.value,
+                    untried=refused.untried,
+                )
             return replace(
                 current,
                 state=_S.TERMINAL,
@@ -216,7 +235,6 @@ class _Shard:
                 cancelled_at=now if cut_short else 0,
                 terminal_at=now,
                 updated_at=now,
-                **(refused if refusal else {}),
             )
 
         def collected(current: Submission) -> Submission | None:

@@ -6,7 +6,6 @@ import json
 
 import msgspec
 
-BOM = b"\xef\xbb\xbf"
 MAX_MESSAGE_CHARS = 2_000
 """Of a provider's words about one record."""
 
