@@ -50,6 +50,9 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
         settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
         settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
+        settings.AnswerShard: Profile(
+            writes=("jobs/", "provider/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, memory_mb=512, spool_mb=2048
+        ),
         settings.PollShard: Profile(reads=("provider/",), memory_mb=512, timeout_s=120),
         settings.CollectShard: Profile(reads=("provider/",), writes=("jobs/",), spool_mb=4096),
         settings.ReconcileShard: Profile(

@@ -15,6 +15,7 @@ READS = {
     "DiscoverBackfill": {"inbox/", "landing/films/"},
     "PlanAttempt": {"jobs/"},
     "SubmitShard": {"jobs/"},
+    "AnswerShard": {"jobs/", "provider/"},
     "PollShard": {"provider/"},
     "CollectShard": {"jobs/", "provider/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
@@ -29,6 +30,7 @@ WRITES = {
     "DiscoverBackfill": {"inbox/"},
     "PlanAttempt": {"jobs/"},
     "SubmitShard": {"jobs/"},
+    "AnswerShard": {"jobs/", "provider/"},
     "PollShard": set(),
     "CollectShard": {"jobs/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
@@ -40,8 +42,8 @@ WRITES = {
 }
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
-CLAIMS_RECORDS = {"SubmitShard", "ReconcileShard"}
-READS_SECRET = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
+CLAIMS_RECORDS = {"SubmitShard", "AnswerShard", "ReconcileShard"}
+READS_SECRET = {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
 WATCHES_BEDROCK = {
@@ -190,6 +192,9 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
 def test_only_who_calls_bedrock_may(template: Mapping[str, Any], name: str) -> None:
     asked = {action for action in _actions(template, name) if action.startswith(("bedrock:", "iam:"))}
     makes = {"bedrock:CreateModelInvocationJob", "bedrock:InvokeModel", "iam:PassRole"}
+    if name == "AnswerShard":
+        assert asked == {"bedrock:InvokeModel"}
+        return
     watches = WATCHES_BEDROCK if name in READS_SECRET else set()
     assert asked == watches | (makes if name == "SubmitShard" else set())
 

@@ -31,6 +31,7 @@ ACTS = {
     "LedgerBusy": Retryable, "Permanent": Permanent, "ProviderRefused": Permanent, "ResultsGone": Permanent,
     "NotClosed": Permanent, "NotFound": Permanent, "ObjectDamaged": Permanent, "Conflict": None, "BadInput": None,
     "TallybatchError": None,
+    "AnswerUnknown": Retryable,
 }  # fmt: skip
 
 
