@@ -32,6 +32,8 @@ class Profile:
     timeout_s: int = LONGEST_S
     spool_mb: int = 512
     asynchronous: bool = False
+    lists_jobs: bool = False
+    """Whether it walks the ledger's list of jobs, which is an index with a name of its own in IAM."""
 
     @property
     def readable(self) -> tuple[str, ...]:
@@ -64,6 +66,8 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
+        settings.Sweep: Profile(
+            lists_jobs=True, reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True
+        ),
     }
 )

@@ -194,6 +194,13 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_only_the_sweep_walks_the_list_of_jobs(template: Mapping[str, Any], name: str) -> None:
+    """An index is a resource of its own: who may query the table may not query it."""
+    found = [each for actions, resources, _ in _of(template, name) if "dynamodb:Query" in actions for each in resources]
+    assert any(each.endswith("/index/jobs") for each in found) == (name == "Sweep")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_only_who_calls_bedrock_may(template: Mapping[str, Any], name: str) -> None:
     asked = {action for action in _actions(template, name) if action.startswith(("bedrock:", "iam:"))}
     makes = {"bedrock:CreateModelInvocationJob", "bedrock:InvokeModel", "iam:PassRole"}
