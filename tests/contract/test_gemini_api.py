@@ -382,6 +382,19 @@ def test_given_files_when_deleted_then_true_once(api: GeminiApi, control: Simula
     assert (api.delete_file(file_id), api.delete_file(file_id)) == (True, False)
 
 
+def test_given_a_job_that_has_ended_when_its_results_are_deleted_then_the_job_goes_with_them(
+    api: GeminiApi, control: SimulatorControl
+) -> None:
+    started = submit(api, 3)
+    assert api.result_files(api.get(started.id)) == {}
+    control.advance(60)
+    (named,) = api.result_files(api.get(started.id)).values()
+    assert (api.delete_file(named), api.delete_file(named)) == (True, False)
+    gone = api.get(started.id)
+    assert gone.state is ProviderState.GONE
+    assert api.result_files(gone) == {"job": started.id}
+
+
 def test_given_an_answer_in_a_schema_when_collected_then_it_is_json(api: GeminiApi, control: SimulatorControl) -> None:
     form = GeminiFormat(MODEL, GENERATE, {}, GENRE_SCHEMA)
     job = create(api, api.upload("a.jsonl", io.BytesIO(lines(form, 3)), uri=""))

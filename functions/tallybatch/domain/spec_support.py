@@ -35,7 +35,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("quality", "review_sample")),
     Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),
-    Unsupported(("canary",)),
     Unsupported(("limits", "max_cost_usd")),
     Unsupported(("limits", "max_cost_per_record_usd")),
     Unsupported(("limits", "priority"), only=("normal",)),

@@ -54,6 +54,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         return reply.model_copy(update={"verdict": "gate"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
+    if context.in_canary(job, request.attempt) and not closure.closed:
+        return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
         wait_s = _pause_s(closure, context)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
@@ -100,7 +102,8 @@ def _reconcile(
     now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
     closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
-    if closure.open and not closure.overdue and now + _pause_s(closure, context) >= deadline_at:
+    waits = closure.open and not closure.held and not closure.overdue
+    if waits and now + _pause_s(closure, context) >= deadline_at:
         closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
@@ -131,7 +134,15 @@ def _fold(
     with _List() as still_open, _List() as review:
         for shard in context.manifest.shards:
             ids = record_ids(objects, keys, shard.sha256)
-            folded = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
+            folded = fold_shard(
+                sets,
+                shard.shard_id,
+                ids,
+                rows,
+                context.retry_policy,
+                overdue=overdue,
+                holds_back=context.has_canary,
+            )
             still_open.write(folded.open)
             review.write(folded.review)
             publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context))
@@ -163,6 +174,7 @@ def _fold(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        held=sets.held,
         in_review=dict(sorted(sets.in_review.items())),
         review_key=review_key,
     )
@@ -184,7 +196,7 @@ class _List:
 
     def close(self) -> str:
         """Ends the lines; gives their digest in hex."""
-        self._packed.close()
+        self._packed.flush(zstandard.FLUSH_FRAME)
         return self._digest.hexdigest()
 
     @property
