@@ -103,7 +103,8 @@ def _reconcile(
     now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
     closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
-    if closure.open and not closure.overdue and now + _pause_s(closure, context, deadline_at) >= deadline_at:
+    waits = closure.open and not closure.held and not closure.overdue
+    if waits and now + _pause_s(closure, context, deadline_at) >= deadline_at:
         closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
