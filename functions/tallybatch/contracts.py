@@ -153,6 +153,8 @@ class ShardItem(Contract):
     shard_sha256: str
     record_count: int
     provider: str = "openai"
+    model: str = ""
+    """As resolved; "" in a plan that was written before plans named it."""
     lane: Literal["batch", "on_demand"] = "batch"
     rescue_at: int = 0
     """Unix seconds from which on nothing is left to a provider's job; 0 is never."""

@@ -62,11 +62,17 @@ def plain_word(code: str) -> str:
 
 class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a record without an accepted answer has used up over its attempts: tokens as billed (input and output),
-    nano-dollars, and answers with a code that nobody knows."""
+    nano-dollars, and, at the target that is asked now, answers with a code that nobody knows."""
 
     tokens: int = 0
     nano_usd: int = 0
     unknown_codes: int = 0
+    targets: int = 0
+    """Providers and models given up before the one that is asked now: its place in `Spec.targets`."""
+    earlier_tries: int = 0
+    """At those."""
+    refusals: int = 0
+    """Submissions that the account at the present target was refused: they used up no try."""
 
 
 NOTHING_USED = Used()

@@ -41,7 +41,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     closure = closure_after(
         request.attempt, context, ports.objects, ports.ledger, ports.clock, deadline_at=job.deadline_at
     )
-    _stop_if_nothing_was_taken(closure)
+    _stop_if_nothing_was_taken(closure, context)
     reply = ReconcileReply(
         tenant=request.tenant,
         job_key=request.job_key,
@@ -82,8 +82,11 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
     return msgspec.json.decode(objects.get(keys.closure(attempt)), type=Closure)
 
 
-def _stop_if_nothing_was_taken(closure: Closure) -> None:
-    """A key that is wrong, or a model that is not there: every shard was refused, so another attempt is no use."""
+def _stop_if_nothing_was_taken(closure: Closure, context: JobContext) -> None:
+    """A key that is wrong, or a model that is not there: every shard was refused, by each target that records may go
+    to, so another attempt is no use."""
+    if len({(entry.provider, entry.model) for entry in closure.submissions}) <= len(context.spec.fallback):
+        return
     refusals = {entry.refusal for entry in closure.submissions}
     if closure.succeeded == 0 and refusals and "" not in refusals and not closure.overdue:
         raise ProviderRefused(
@@ -226,6 +229,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         state=row.state.value,
         generation=row.generation,
         provider=row.provider,
+        model=row.model,
         lane=row.lane,
         provider_jobs=row.earlier_jobs + bound + row.ghosts,
         records=row.input_records,

@@ -27,6 +27,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
+from tallybatch.steps.submit_shard import TOO_LATE
 from tallybatch.steps.transitions import change_submission
 
 NOT_REUSABLE = "not_reusable"
@@ -61,7 +62,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             why=f"it is {row.state}; its records would be taken for missing and paid again",
             do="poll and collect first",
         )
-    context = load_job(ports.objects, item.tenant, item.job_key)
+    context = load_job(ports.objects, item.tenant, item.job_key).for_target(row.provider, row.model)
     records = list(shard_records(ports.objects, context, item.shard_sha256))
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
@@ -238,7 +239,8 @@ class _Outcomes:
         self._given_back = bool(row.cancelled_at)
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
-        self._model = context.manifest.model_resolved
+        self._model = context.spec.model_resolved
+        self._falls_back = bool(context.spec.fallback)
         self._codes = context.codes
         self._check = AnswerCheck.of(context.spec)
 
@@ -249,6 +251,8 @@ class _Outcomes:
             return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
         if back is None and self._row.refusal_class:
             tries -= self._row.untried
+            if self._row.untried and self._falls_back and self._row.refusal and self._row.refusal_code != TOO_LATE:
+                record = replace(record, used=replace(record.used, refusals=record.used.refusals + 1))
             failure = OutcomeClass(self._row.refusal_class)
             code = self._row.refusal_code
             return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
@@ -337,4 +341,4 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd, codes) if tokens or codes else before
+    return replace(before, tokens=tokens, unknown_codes=codes) if tokens or codes else before
