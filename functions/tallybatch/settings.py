@@ -117,6 +117,16 @@ class Sweep(ProviderSettings):
     state_machine_arn: str
 
 
+class ResumeJob(StoreSettings):
+    function: ClassVar[str] = "ResumeJob"
+    state_machine_arn: str
+
+
+class ResolveReview(StoreSettings):
+    function: ClassVar[str] = "ResolveReview"
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
@@ -130,4 +140,6 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     SealJob,
     FailJob,
     Sweep,
+    ResumeJob,
+    ResolveReview,
 )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tallybatch.domain.outcomes import OutcomeClass
+from tallybatch.domain.outcomes import OVERRULING, OutcomeClass
 from tallybatch.domain.retries import Decision, Disposition, RetryPolicy
 
 
@@ -104,6 +104,8 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     """S3 key of what PublishMap would publish."""
     submissions: tuple[SubmissionEntry, ...]
     in_review: dict[str, int] = {}
+    acknowledged: int = 0
+    """Unknown lines that somebody has seen; they are not in `unknown` any more."""
     review_key: str = ""
     """S3 key of the records in review, one `ReviewRecord` as a JSON line each; "" if there are none."""
 
@@ -225,17 +227,18 @@ def _history(
     record_id: str, by_attempt: Sequence[dict[str, tuple[str, Row]]], policy: RetryPolicy, *, overdue: bool
 ) -> tuple[str, Row, Decision] | None:
     """The row that decides, with its object's key: the first that accepts or fails for good, else the last, for people
-    may send a record on that waits for them. An attempt without a row did not have this record."""
+    may send a record on that waits for them. Where people overrule what stood, it starts again from their decision. An
+    attempt without a row did not have this record."""
     last: tuple[str, Row, Decision] | None = None
+    settled = False
     for rows in by_attempt:
         found = rows.get(record_id)
-        if found is None:
+        if found is None or (settled and found[1].outcome not in OVERRULING):
             continue
         key, row = found
         last = key, row, policy.decision(row.outcome, row.tries, overdue=False)
-        if last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED):
-            return last
-    if last is not None and overdue:
+        settled = last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED)
+    if last is not None and overdue and not settled:
         key, row, _ = last
         return key, row, policy.decision(row.outcome, row.tries, overdue=True)
     return last

@@ -30,6 +30,10 @@ class OutcomeClass(StrEnum):
     """Answered more than once, with different content."""
     REJECTED = "rejected"
     """People decided that there is no answer to accept."""
+    REQUEUED = "requeued"
+    """People decided that the record is asked once more."""
+    CONFIRMED = "confirmed"
+    """People looked at an accepted answer and let it stand: changes nothing."""
     WAITING = "waiting"
     """Another job has this record in flight; its outcome decides. Uses up no attempt."""
     UNSETTLED = "unsettled"
@@ -37,6 +41,8 @@ class OutcomeClass(StrEnum):
 
 
 ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
+OVERRULING = frozenset({OutcomeClass.REJECTED, OutcomeClass.REQUEUED})
+"""Decisions of people that count whatever was concluded before them."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -54,6 +54,7 @@ _ENDS: Mapping[OutcomeClass, ReviewClass] = {
     _C.RETRYABLE: ReviewClass.EXHAUSTED,
     _C.EXPIRED: ReviewClass.EXHAUSTED,
     _C.CANCELLED: ReviewClass.EXHAUSTED,
+    _C.REQUEUED: ReviewClass.EXHAUSTED,
     _C.MISSING: ReviewClass.EXHAUSTED,
 }
 
@@ -93,7 +94,7 @@ class RetryPolicy:
             return Disposition.RESUME
         if outcome in FOREVER_FAILED or overdue:
             return Disposition.FAILED
-        if outcome is OutcomeClass.WAITING:
+        if outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED):
             return Disposition.RETRY
         if outcome is OutcomeClass.UNQUALIFIED and not self.retry_unqualified:
             return Disposition.FAILED

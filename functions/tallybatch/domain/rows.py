@@ -7,6 +7,18 @@ import msgspec
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 
 
+class ReviewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of people that an attempt carries out. `key` names their object, `file_sha256` their file."""
+
+    attempt: int
+    key: str
+    sha256: str
+    file_sha256: str
+    by: str
+    at: float
+    counts: dict[str, int] = {}
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One manifest being executed. Times are Unix seconds; counts are records."""
 
@@ -29,6 +41,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    partial_requested_at: float = 0
+    """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
+    partial_requested_by: str = ""
+    review: ReviewRun | None = None
+    """The decisions that were handed in last."""
+    sampled: int = 0
+    """Accepted records that lie in the review queue for people to look at."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}

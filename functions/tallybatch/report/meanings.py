@@ -13,6 +13,7 @@ FAILURES = {
     "missing": "The provider returned nothing for the record in every attempt.",
     "conflict": "Answered more than once with different content: never picked silently.",
     "rejected": "People looked at it and accepted no answer.",
+    "requeued": "People asked for one more try, and the deadline passed before it.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.contracts import ObjectCreated, S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
@@ -34,6 +32,7 @@ from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectI
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.transitions import advance_job, change_job
 
 
@@ -247,8 +246,7 @@ def _accept(
         job = change_job(ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, ports.clock.now()))
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-        ports.executions.start(job.execution_name, payload.model_dump())
+        start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
 
 
@@ -267,18 +265,7 @@ def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return replace(
-        job,
-        state=JobState.VALIDATED,
-        run=job.run + 1,
-        attempt=job.attempt + 1,
-        execution_name=identity.execution_name(job.job_key, job.run + 1),
-        drop=drop.version,
-        cancel_requested_at=0,
-        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
-        reason="",
-        updated_at=now,
-    )
+    return next_run(job, now=now, deadline_s=drop.spec.limits.deadline.total_seconds(), drop=drop.version)
 
 
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:

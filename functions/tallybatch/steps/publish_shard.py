@@ -12,7 +12,7 @@ from tallybatch.contracts import PublishItem
 from tallybatch.domain.errors import NotClosed
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
-from tallybatch.domain.outcomes import ACCEPTED, Outcome
+from tallybatch.domain.outcomes import ACCEPTED, OVERRULING, Outcome
 from tallybatch.ports import Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import record_ids
@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True):
 def run(item: PublishItem, objects: Objects) -> Part:
     context = load_job(objects, item.tenant, item.job_key)
     closure = read_closure(objects, context.keys, item.attempt)
-    if not closure.closed:
+    if not closure.closed and not item.partial:
         raise NotClosed(
             "publishing is refused: the job's sets do not close",
             where=f"job {item.job_key}",
@@ -86,13 +86,18 @@ def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tup
 
 
 def _result_lines(item: PublishItem, context: JobContext, objects: Objects) -> Iterator[bytes]:
-    """In the order of the shard, whatever the attempt in which a record was accepted."""
+    """In the order of the shard, whatever the attempt in which a record was accepted. The outcome objects are in the
+    order of attempts: what people have withdrawn since is left out."""
     shard = next(entry for entry in context.manifest.shards if entry.shard_id == item.shard_id)
     accepted: dict[str, bytes] = {}
     for key in item.outcomes:
         for outcome in read_outcomes(objects, key):
-            if outcome.shard_id == item.shard_id and outcome.outcome in ACCEPTED:
+            if outcome.shard_id != item.shard_id:
+                continue
+            if outcome.outcome in ACCEPTED:
                 accepted.setdefault(outcome.record_id, msgspec.json.encode(_result(outcome)))
+            elif outcome.outcome in OVERRULING:
+                accepted.pop(outcome.record_id, None)
     for record_id in record_ids(objects, context.keys, shard.sha256):
         if (line := accepted.get(record_id)) is not None:
             yield line
