@@ -43,6 +43,7 @@ class ReviewItem(msgspec.Struct, frozen=True, kw_only=True):
     `decision` is for whoever fills the line in."""
 
     record_id: str
+    record_key: str
     business_key: str
     why: str
     reason: str
@@ -61,6 +62,7 @@ class QueueEntry(msgspec.Struct, frozen=True):
     """What a decision needs of its line in the queue; decoding skips the rest."""
 
     record_id: str
+    record_key: str
     business_key: str
     why: str
     shard_id: str
@@ -109,7 +111,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Who decided what and when: one object per file of decisions. `file_sha256` is of the file as it was given, `sha256`
+    """Who decided what and when: one object per file of decisions. `file_sha256` is of the file as given, `sha256`
     of the decisions that were taken from it. Times in Unix seconds."""
 
     by: str
@@ -129,6 +131,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     decision: Kind | None = None
     output: msgspec.Raw = NO_OUTPUT
     reason: str = ""
+    record_key: Any = None
     why: Any = None
     data_class: Any = None
     stratum: Any = None

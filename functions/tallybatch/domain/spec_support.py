@@ -35,7 +35,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("quality", "rules")),
     Unsupported(("quality", "golden")),
     Unsupported(("quality", "min_acceptance")),
-    Unsupported(("quality", "review_sample")),
     Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),
     Unsupported(("canary",)),

@@ -21,11 +21,9 @@ from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.review import (
     MAX_DECISIONS_BYTES,
-    Audit,
     Decided,
     Parsed,
     QueueEntry,
-    decode_decision,
     decode_entry,
     parse_decisions,
 )
@@ -33,7 +31,7 @@ from tallybatch.domain.rows import Job, ReviewRun
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.review_decisions import PEOPLE
+from tallybatch.steps.review_decisions import standing_decisions
 
 _TRIES = 3
 _NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
@@ -116,7 +114,7 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
         verdict = checker.check(answer)
         return verdict.output, verdict.reason
 
-    decided = standing_decisions(context, ports.objects, ports.ledger)
+    decided = standing_decisions(ports.ledger.submissions(job.job_key), context.keys, ports.objects)
     return parse_decisions(
         data,
         queue_entries(job, context, ports.objects, decided),
@@ -146,23 +144,6 @@ def queue_lines(job: Job, context: JobContext, objects: Objects) -> Iterator[byt
             with objects.open(key) as stream:
                 lines = newline_split(iter(lambda stream=stream: stream.read(CHUNK_BYTES), b""))  # type: ignore[misc]
                 yield from (line for line in lines if line)
-
-
-def standing_decisions(context: JobContext, objects: Objects, ledger: Ledger) -> dict[str, Decided]:
-    """The last decision about each record, of all runs of the job, by record_id."""
-    keys = context.keys
-    decided: dict[str, Decided] = {}
-    for row in ledger.submissions(keys.job_key):
-        if row.provider != PEOPLE:
-            continue
-        audit = msgspec.json.decode(objects.get(keys.audit(row.attempt)), type=Audit)
-        for line in objects.get(keys.decisions(row.attempt)).split(b"\n"):
-            if line:
-                one = decode_decision(line)
-                decided[one.record_id] = Decided(
-                    one.record_id, one.business_key, one.decision.value, audit.by, audit.at, audit.attempt
-                )
-    return decided
 
 
 def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobContext, ports: Ports) -> Job | None:

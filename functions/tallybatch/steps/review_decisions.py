@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
+from tallybatch.domain.closure import SubmissionEntry
 from tallybatch.domain.errors import Conflict, ObjectDamaged
 from tallybatch.domain.identity import sha256_hex, submission_key
+from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import Outcome, OutcomeClass, RawRef
 from tallybatch.domain.records import ShardRecord, encode_record
-from tallybatch.domain.review import Audit, Kind, ReviewDecision, decode_decision
+from tallybatch.domain.review import Audit, Decided, Kind, ReviewDecision, decode_decision
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, ReviewRun, Submission
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 from tallybatch.ports import ClaimOutcome, Ledger, Objects
@@ -33,6 +35,22 @@ PEOPLE = "review"
 """Stands where a provider's name would: people gave the answer, or decided that there is none."""
 _BATCH = 1000
 _UNBOUNDED = ShardLimits(1 << 62, 1 << 62)
+
+
+def standing_decisions(
+    submissions: Iterable[Submission | SubmissionEntry], keys: JobKeys, objects: Objects
+) -> dict[str, Decided]:
+    """The last decision about each record, of all runs of the job, by record_id."""
+    decided: dict[str, Decided] = {}
+    for attempt in sorted(row.attempt for row in submissions if row.provider == PEOPLE):
+        audit = msgspec.json.decode(objects.get(keys.audit(attempt)), type=Audit)
+        for line in objects.get(keys.decisions(attempt)).split(b"\n"):
+            if line:
+                one = decode_decision(line)
+                decided[one.record_id] = Decided(
+                    one.record_id, one.business_key, one.decision.value, audit.by, audit.at, attempt
+                )
+    return decided
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -23,14 +23,16 @@ from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OVERRULING, Outcome, OutcomeClass, RawRef, RecordResult
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.review import SAMPLED, Candidate, ReviewItem, Sampler, by_shard, stratum_of
+from tallybatch.domain.review import SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
+from tallybatch.domain.rows import NOBODY, RecordClaim
 from tallybatch.domain.shards import read_zstd_lines
-from tallybatch.ports import META, Formats, Objects
+from tallybatch.ports import META, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.outcome_files import read_outcomes
-from tallybatch.steps.review_decisions import PEOPLE
+from tallybatch.steps.review_decisions import PEOPLE, standing_decisions
 from tallybatch.steps.submission_input import shard_records
 
+_CLAIM_BATCH = 1000
 _decode_items = msgspec.json.Decoder(list[dict[str, object]]).decode
 _decode_record = msgspec.json.Decoder(ReviewRecord).decode
 _encode = msgspec.json.Encoder().encode
@@ -55,21 +57,34 @@ class ReviewQueue:
     objects: Objects
     formats: Formats
 
-    def write(self) -> int:
-        """The records in review after this attempt; returns how many lines there are. A queue that is there stays."""
+    def write(self, ledger: Ledger) -> None:
+        """The records in review after this attempt. A queue that is there stays.
+
+        While the job ran, it let go of them, lest two jobs wait for each other; now that it rests, it holds them, and
+        whoever wants them waits for people."""
         if not self.closure.review_key:
-            return 0
-        key = self.context.keys.review_queue(self.closure.attempt)
-        return self._put(key, self._in_review())
+            return
+        key, job_key = self.context.keys.review_queue(self.closure.attempt), self.context.keys.job_key
+        self._put(key, self._in_review())
+        with self.objects.open(key) as stream:
+            lines = filter(None, newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")))
+            claims = (RecordClaim(decode_entry(line).record_key, job_key, self.closure.attempt) for line in lines)
+            while batch := list(islice(claims, _CLAIM_BATCH)):
+                ledger.take_over_records(batch, from_job=NOBODY)
 
     def write_sample(self) -> int:
-        """The spec's sample of the accepted records, drawn once in a job's life."""
+        """The spec's sample of the accepted records, drawn once in a job's life; returns how many nobody has decided
+        about."""
         size = self.context.spec.quality.review_sample
         if not size:
             return 0
-        return self._put(self.context.keys.review_sample, self._sampled(size))
+        keys = self.context.keys
+        self._put(keys.review_sample, self._sampled(size))
+        decided = standing_decisions(self.closure.submissions, keys, self.objects)
+        lines = self.objects.get(keys.review_sample).split(b"\n")
+        return sum(decode_entry(line).record_id not in decided for line in lines if line)
 
-    def _put(self, key: str, items: Iterator[ReviewItem]) -> int:
+    def _put(self, key: str, items: Iterator[ReviewItem]) -> None:
         if self.objects.head(key) is None:
             with tempfile.TemporaryFile() as file:
                 for item in items:
@@ -81,8 +96,6 @@ class ReviewQueue:
                         content_type="application/x-ndjson",
                         retention=self.context.retention("results"),
                     )
-        with self.objects.open(key) as stream:
-            return sum(1 for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")) if line)
 
     def _in_review(self) -> Iterator[ReviewItem]:
         sources = self._sources()
@@ -161,6 +174,7 @@ class ReviewQueue:
         trouble = "" if sampled else asked.why
         return ReviewItem(
             record_id=record.record_id,
+            record_key=self.context.identity.record_key(record.record_id, record.source_version),
             business_key=record.business_key,
             why=asked.why,
             reason=(last.reason or last.code) if last and not sampled else "",
@@ -223,7 +237,7 @@ class _Answers:
         output, problem = outcome.output, outcome.reason
         if answer is not None and outcome.outcome not in ACCEPTED:
             verdict = self._check.check(answer)
-            output, problem = msgspec.Raw(verdict.output or bytes(NO_OUTPUT)), verdict.reason
+            output, problem = msgspec.Raw(verdict.output) if verdict.output else NO_OUTPUT, verdict.reason
         return Candidate(
             attempt=outcome.attempt,
             outcome=outcome.outcome,

@@ -41,7 +41,7 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     job = ports.ledger.job(request.job_key)
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     queue = ReviewQueue(context, closure, ports.objects, ports.formats)
-    queue.write()
+    queue.write(ports.ledger)
     if not closure.closed:
         return _end_open(job, closure, context, ports)
     parts = _parts(closure, context, ports.objects)
