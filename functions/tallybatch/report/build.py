@@ -55,7 +55,7 @@ def job_report(job: Job, manifest: Manifest, closure: Closure, *, state: str, re
     """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL). Times are Unix seconds, tokens as the
     providers bill them, counts records; `results.records` is what `results.parts` objects hold together."""
     return {
-        **_head(job, state, _verdict(closure, state)),
+        **_head(job, state, _verdict(closure, state, published=bool(results_uri))),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
@@ -193,7 +193,7 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str) -> str:
+def _verdict(closure: Closure, state: str, *, published: bool) -> str:
     if state == JobState.COMPLETED.value:
         reused = f", {closure.reused:,} of them reused" if closure.reused else ""
         failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
@@ -209,6 +209,8 @@ def _verdict(closure: Closure, state: str) -> str:
     named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
     sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
     why = "Cancelled" if state == JobState.CANCELLED.value else "Not closed"
+    if published:
+        return f"{why}; the {closure.succeeded:,} accepted records are published as a part, as asked: {named or sums}."
     return f"{why}, so nothing was published: {named or sums}."
 
 
