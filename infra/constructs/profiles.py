@@ -43,7 +43,9 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             reads=("inbox/", "specs/", "golden/"), writes=("jobs/", "quarantine/"), spool_mb=10_240, asynchronous=True
         ),
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
-        settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.PlanAttempt: Profile(
+            reads=("review/",), writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048
+        ),
         settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
         settings.PollShard: Profile(reads=("provider/",), memory_mb=512, timeout_s=120),
         settings.CollectShard: Profile(reads=("provider/",), writes=("jobs/",), spool_mb=4096),
@@ -52,8 +54,15 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
-        settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
+        settings.SealJob: Profile(
+            reads=("quarantine/",),
+            writes=("jobs/", "results/", "review/"),
+            table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS,
+            spool_mb=4096,
+        ),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
         settings.Sweep: Profile(memory_mb=1024, asynchronous=True),
+        settings.ResumeJob: Profile(reads=("quarantine/",), writes=("jobs/",), memory_mb=512, timeout_s=300),
+        settings.ResolveReview: Profile(reads=("jobs/",), writes=("review/",)),
     }
 )

@@ -13,16 +13,18 @@ from tallybatch.settings import FUNCTIONS
 READS = {
     "BuildManifest": {"inbox/", "specs/", "golden/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
-    "PlanAttempt": {"jobs/"},
+    "PlanAttempt": {"jobs/", "review/"},
     "SubmitShard": {"jobs/"},
     "PollShard": {"provider/"},
     "CollectShard": {"jobs/", "provider/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
     "ReconcileJob": {"jobs/"},
     "PublishShard": {"jobs/", "results/"},
-    "SealJob": {"jobs/", "results/", "quarantine/"},
+    "SealJob": {"jobs/", "results/", "quarantine/", "review/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
     "Sweep": set(),
+    "ResumeJob": {"jobs/", "quarantine/"},
+    "ResolveReview": {"jobs/", "review/"},
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -34,14 +36,17 @@ WRITES = {
     "ReconcileShard": {"jobs/", "quarantine/"},
     "ReconcileJob": {"jobs/"},
     "PublishShard": {"results/"},
-    "SealJob": {"jobs/", "results/"},
+    "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
     "Sweep": set(),
+    "ResumeJob": {"jobs/"},
+    "ResolveReview": {"review/"},
 }
-CLAIMS_RECORDS = {"SubmitShard", "ReconcileShard"}
+CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "ReconcileShard", "SealJob"}
 READS_SECRET = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
+CALLED_BY_PEOPLE = {"ResumeJob", "ResolveReview"}
 WATCHES_BEDROCK = {
     "bedrock:GetModelInvocationJob",
     "bedrock:ListModelInvocationJobs",
@@ -170,7 +175,7 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("dynamodb:PutItem" in actions) == (name != "PublishShard")
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
-    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep"})
+    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep", "ResumeJob", "ResolveReview"})
     assert ("states:DescribeExecution" in actions) == (name == "Sweep")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert not actions & {
@@ -236,7 +241,7 @@ def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(tem
     own = [rest for role, *rest in _statements(template) if role.startswith("WorkflowRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
     called = {re.sub(r"^<Functions(\w+)Function.*$", r"\1", each) for each in by_action["lambda:InvokeFunction"]}
-    assert called == set(NAMES) - CALLED_BY_EVENTS
+    assert called == set(NAMES) - CALLED_BY_EVENTS - CALLED_BY_PEOPLE
     (items,) = by_action["s3:GetObject"]
     assert items.endswith("/jobs/*")
     assert by_action["states:StartExecution"] == [_flat(template["Outputs"]["StateMachineArn"]["Value"])]

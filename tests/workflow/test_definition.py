@@ -47,7 +47,8 @@ CHILD: dict[str, Any] = PARENT["ShardMap"]["ItemProcessor"]["States"]
 PUBLISH_CHILD: dict[str, Any] = PARENT["PublishMap"]["ItemProcessor"]["States"]
 ALL_STATES: dict[str, Any] = {**PARENT, **CHILD, **PUBLISH_CHILD}
 TASKS = {name: state for name, state in ALL_STATES.items() if state["Type"] == "Task"}
-WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - {"BuildManifest", "DiscoverBackfill", "Sweep"}
+OUTSIDE = {"BuildManifest", "DiscoverBackfill", "Sweep", "ResumeJob", "ResolveReview"}
+WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - OUTSIDE
 
 
 def _snake(name: str) -> str:
@@ -153,6 +154,8 @@ def _longest(model: type[BaseModel], **fields: Any) -> str:
             values[name] = LONGEST_KEY
         elif annotation is int:
             values[name] = 10**9
+        elif annotation is bool:
+            values[name] = False
         elif get_origin(annotation) is list and get_args(annotation) == (str,):
             values[name] = [LONGEST_KEY] * MOST_ATTEMPTS
         elif get_origin(annotation) is not None and all(isinstance(each, str) for each in get_args(annotation)):

@@ -88,7 +88,7 @@ class RetryPolicy:
         return self.decision(outcome, tries, overdue=overdue).disposition
 
     def _automatic(self, outcome: OutcomeClass, tries: int, *, overdue: bool) -> Disposition:
-        if outcome in ACCEPTED:
+        if outcome in ACCEPTED or outcome is OutcomeClass.CONFIRMED:
             return Disposition.ACCEPTED
         if outcome is OutcomeClass.UNSETTLED:
             return Disposition.RESUME

@@ -51,7 +51,16 @@ def final_counts(closure: Closure) -> dict[str, int]:
     }
 
 
-def job_report(job: Job, manifest: Manifest, closure: Closure, *, state: str, results_uri: str, parts: int) -> Report:
+def job_report(
+    job: Job,
+    manifest: Manifest,
+    closure: Closure,
+    *,
+    state: str,
+    results_uri: str,
+    parts: int,
+    certificate_uri: str = "",
+) -> Report:
     """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL). Times are Unix seconds, tokens as the
     providers bill them, counts records; `results.records` is what `results.parts` objects hold together."""
     return {
@@ -60,8 +69,8 @@ def job_report(job: Job, manifest: Manifest, closure: Closure, *, state: str, re
         "at": closure.at,
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
-        "places": _places(job, manifest, closure, results_uri=results_uri),
-        "next_steps": _next_steps(job, closure, state),
+        "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
+        "next_steps": _next_steps(job, closure, state, results_uri=results_uri),
     }
 
 
@@ -263,10 +272,13 @@ def _reports(job: Job) -> dict[str, str]:
     return {"report_json": root + keys.report_json, "report": root + keys.report_html}
 
 
-def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, results_uri: str) -> dict[str, str]:
+def _places(
+    job: Job, manifest: Manifest | None, closure: Closure | None, *, results_uri: str, certificate_uri: str = ""
+) -> dict[str, str]:
     """URIs of what belongs to the job, only of what is there."""
     keys, root = JobKeys(job.tenant, job.job_key), _root(job)
-    places = {"results": results_uri, "certificate": root + keys.certificate} if results_uri else {}
+    proof = certificate_uri or root + keys.certificate
+    places = {"results": results_uri, "certificate": proof} if results_uri else {}
     places |= _reports(job)
     if closure:
         places["closure"] = root + keys.closure(closure.attempt)
@@ -282,7 +294,7 @@ def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, res
     return {name: uri for name, uri in places.items() if uri}
 
 
-def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
+def _next_steps(job: Job, closure: Closure, state: str, *, results_uri: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
     if state == JobState.COMPLETED.value:
@@ -290,7 +302,10 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
         steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
         if closure.unknown:
-            steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
+            steps.append(
+                "Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged: "
+                f"`tallybatch acknowledge {short}`."
+            )
         steps += _wait_for_provider(closure)
         cancelled = state == JobState.CANCELLED.value
         if cancelled:
@@ -299,9 +314,11 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
             steps.append(f"The deadline passed while records were open. {_AGAIN}")
         if closure.in_review and not cancelled:
             steps.append(
-                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL "
-                "until each is decided."
+                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL until "
+                f"each is decided: `tallybatch review export {short} --out FILE`, then `review resolve {short} FILE`."
             )
+        if closure.succeeded and not results_uri:
+            steps.append(f"Publish what was accepted so far, marked as a part: `tallybatch publish {short} --partial`")
         if (closure.missing and not cancelled) or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:

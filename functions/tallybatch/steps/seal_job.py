@@ -47,7 +47,15 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
-    report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state="COMPLETED",
+        results_uri=results_uri,
+        parts=len(parts),
+        certificate_uri=ports.objects.uri(certificate_key(ports.objects, context.keys, closure)),
+    )
     certified = _seal(report, closure, parts, context, ports.objects)
     _switch(results, certified, parts, context, ports.objects)
     sampled = queue.write_sample()
@@ -113,7 +121,15 @@ def _publish_part(job: Job, state: JobState, closure: Closure, context: JobConte
     parts = _parts(closure, context, objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     uri = objects.uri(results.current)
-    report = job_report(job, context.manifest, closure, state=state.value, results_uri=uri, parts=len(parts))
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state=state.value,
+        results_uri=uri,
+        parts=len(parts),
+        certificate_uri=objects.uri(certificate_key(objects, context.keys, closure)),
+    )
     certified = _seal(report, closure, parts, context, objects, requested_by=job.partial_requested_by)
     _switch(results, certified, parts, context, objects)
     return {"certificate": objects.uri(certified.key), "results_uri": uri}

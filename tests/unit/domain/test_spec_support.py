@@ -30,7 +30,6 @@ UNSUPPORTED_CASES = [
     ("quality: {rules: ['output.confidence >= 0.2']}", "quality.rules"),
     ("quality: {golden: {file: g.jsonl, field: genre, min_accuracy: 0.8}}", "quality.golden"),
     ("quality: {min_acceptance: 0.98}", "quality.min_acceptance"),
-    ("quality: {review_sample: 20}", "quality.review_sample"),
     ("retry: {small_set: on_demand}", "retry.small_set"),
     ("retry: {small_set: review}", "retry.small_set"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
