@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -17,7 +16,6 @@ import msgspec
 from tallybatch.contracts import ReviewReply, ReviewRequest
 from tallybatch.domain.errors import BadInput, Conflict, LedgerBusy, NotFound, Problem
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState
-from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.review import (
     MAX_DECISIONS_BYTES,
@@ -32,6 +30,7 @@ from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.review_decisions import standing_decisions
+from tallybatch.steps.review_queue import queue_lines
 
 _TRIES = 3
 _NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
@@ -130,20 +129,11 @@ def queue_entries(
 ) -> dict[str, QueueEntry]:
     """What waits for a decision now: the queue of the job's last attempt, and what is undecided of its sample."""
     entries: dict[str, QueueEntry] = {}
-    for line in queue_lines(job, context, objects):
+    for line in queue_lines(job, context.keys, objects):
         entry = decode_entry(line)
         if not entry.accepted_in or entry.record_id not in decided:
             entries.setdefault(entry.record_id, entry)
     return entries
-
-
-def queue_lines(job: Job, context: JobContext, objects: Objects) -> Iterator[bytes]:
-    """As they are stored, the queue before the sample."""
-    for key in (context.keys.review_queue(job.attempt), context.keys.review_sample):
-        if objects.head(key) is not None:
-            with objects.open(key) as stream:
-                lines = newline_split(iter(lambda stream=stream: stream.read(CHUNK_BYTES), b""))  # type: ignore[misc]
-                yield from (line for line in lines if line)
 
 
 def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobContext, ports: Ports) -> Job | None:

@@ -19,12 +19,13 @@ from tallybatch.contracts import PublishItem
 from tallybatch.domain.closure import Closure, ReviewRecord
 from tallybatch.domain.errors import Conflict
 from tallybatch.domain.identity import sha256_hex
+from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OVERRULING, Outcome, OutcomeClass, RawRef, RecordResult
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.review import SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
-from tallybatch.domain.rows import NOBODY, RecordClaim
+from tallybatch.domain.rows import NOBODY, Job, RecordClaim
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import META, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
@@ -36,6 +37,19 @@ _CLAIM_BATCH = 1000
 _decode_items = msgspec.json.Decoder(list[dict[str, object]]).decode
 _decode_record = msgspec.json.Decoder(ReviewRecord).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def queue_lines(job: Job, keys: JobKeys, objects: Objects) -> Iterator[bytes]:
+    """What lies in the queue of a job that has ended, as it is stored: what its last attempt left to people, and then
+    the sample, of which a part may be decided."""
+    for key in (keys.review_queue(job.attempt), keys.review_sample):
+        if objects.head(key) is not None:
+            with objects.open(key) as stream:
+                yield from filter(None, _lines(stream))
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    return newline_split(iter(lambda: stream.read(CHUNK_BYTES), b""))
 
 
 class _Wanted(NamedTuple):
@@ -67,7 +81,7 @@ class ReviewQueue:
         key, job_key = self.context.keys.review_queue(self.closure.attempt), self.context.keys.job_key
         self._put(key, self._in_review())
         with self.objects.open(key) as stream:
-            lines = filter(None, newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")))
+            lines = filter(None, _lines(stream))
             claims = (RecordClaim(decode_entry(line).record_key, job_key, self.closure.attempt) for line in lines)
             while batch := list(islice(claims, _CLAIM_BATCH)):
                 ledger.take_over_records(batch, from_job=NOBODY)
@@ -260,7 +274,7 @@ class _Answers:
                 continue
             offset = 0
             with self.objects.open(info.key) as stream:
-                for line in newline_split(iter(lambda stream=stream: stream.read(CHUNK_BYTES), b"")):  # type: ignore[misc]
+                for line in _lines(stream):
                     result = self._parse(line)
                     if result is not None and result.record_id in record_ids:
                         raw = RawRef(self.objects.uri(info.key), offset, len(line), sha256_hex(line))
