@@ -115,9 +115,11 @@ class TallybatchStack(Stack):
             planned_time="" if options.local else SCHEDULED_TIME,
             **shared,
         )
-        Observability(
+        observability = Observability(
             self,
             "Observability",
+            key=keys.key,
+            alarm_email=options.alarm_email,
             queues={**functions.queues, "Intake": intake.queue, "Schedules": schedules.queue},
             state_machine=state_machine,
         )
@@ -132,6 +134,7 @@ class TallybatchStack(Stack):
             "DiscoverBackfillFunction": discover.function_name,
             "SweepFunction": sweep.function_name,
             **{name: function.function_name for name, function in steering.items()},
+            "AlarmTopic": observability.topic.topic_arn,
             "Region": self.region,
         }.items():
             CfnOutput(self, name, value=value)

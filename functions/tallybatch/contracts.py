@@ -211,13 +211,14 @@ class PollReply(Contract):
 
 
 class ReconcileReply(Contract):
-    """Output of ReconcileJob. `wait_s` and `next_attempt` matter for `retry`; the publish fields for `closed`."""
+    """Output of ReconcileJob. `wait_s` and `next_attempt` matter for `retry`; the publish fields for `closed`. `gate`:
+    the sets close, and a gate stops the job before anything is published."""
 
     tenant: str
     job_key: str
     bucket: str
     attempt: int
-    verdict: Literal["closed", "retry", "partial", "cancelled", "publish_partial"]
+    verdict: Literal["closed", "retry", "partial", "cancelled", "gate", "publish_partial"]
     next_attempt: int = 0
     wait_s: int = 0
     items_key: str = ""

@@ -62,6 +62,10 @@ class Objects(Protocol):
     def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""
 
+    def retain(self, key: str, retention: str, *, version_id: str = "") -> None:
+        """Set the retention tag of an object that others wrote; its other tags stay. Raises `BadInput` if it has no
+        room for one more."""
+
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
         """Server-side copy into this bucket."""
 
@@ -184,6 +188,8 @@ class ProviderJob:
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
     failure: OutcomeClass | None = None
     """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
+    untried: bool = False
+    """`failure` is the account's (its rights, its bill), not the records': none has used up a try."""
     usage: Usage | None = None
     """Tokens as billed for the whole job so far, where the provider tells them."""
 

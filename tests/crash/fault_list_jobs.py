@@ -223,6 +223,14 @@ FILES = (
         {"on": "content", "fault": "cut_body", "nth": 4},
         providers=HTTP,
     ),
+    call(
+        "content-garbled",
+        "the last third of the result file is NUL bytes, once: it is fetched again",
+        {"on": "content", "fault": "garbled_body"},
+        ending=Ending(anomalies={"fetched_again": 1}),
+        on={"gemini": Ending()},
+        providers=HTTP,
+    ),
     job(
         "results-gone",
         "the result file is gone when it is read",

@@ -15,7 +15,7 @@ Mode = Literal["before", "after"]
 
 PURE = frozenset({"uri"})
 WRITES = frozenset(
-    {"put_once", "put", "put_if_match", "copy"}
+    {"put_once", "put", "put_if_match", "copy", "retain"}
     | {"put_job", "put_submission", "claim_records", "take_over_records", "accept_records", "pin"}
     | {"upload", "create", "cancel", "publish", "start"}
 )

@@ -103,6 +103,12 @@ class MemoryObjects:
             self._write(key, body, content_type, retention)
             return True
 
+    def retain(self, key: str, retention: str, *, version_id: str = "") -> None:
+        with self._buckets.lock:
+            found = self._must(key, version_id)
+            versions = self._buckets.versions[(self._bucket, key)]
+            versions[versions.index(found)] = replace(found, retention=retention)
+
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
         with self._buckets.lock:
             source = self._buckets.bucket(source_bucket)._must(source_key, version_id)

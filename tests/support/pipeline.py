@@ -166,7 +166,7 @@ class Pipeline:
         job = self.job(job_key)
         if not job.execution_name or job.state.value not in ("VALIDATED", "CREATED"):
             return None
-        request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket)
+        request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket, attempt=job.attempt)
         return self.work(request)
 
     def work(self, request: JobInput) -> SealReply:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tallybatch.domain.outcomes import OVERRULING, OutcomeClass
+from tallybatch.domain.outcomes import NOTHING_USED, OVERRULING, OutcomeClass, Used
 from tallybatch.domain.retries import Decision, Disposition, RetryPolicy
 
 
@@ -24,15 +24,21 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     outcome: OutcomeClass
     tries: int
     code: str = ""
+    reason: str = ""
+    used: Used = NOTHING_USED
+    output_cap: int = 0
 
 
-class OpenRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record that goes into the next attempt, and why."""
+class OpenRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A record that goes into the next attempt, and why; the rest is what its line there says (see `ShardRecord`)."""
 
     record_id: str
     shard_id: str
     tries: int
     reason: str
+    used: Used = NOTHING_USED
+    output_cap: int = 0
+    feedback: str = ""
 
 
 class ReviewRecord(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +81,8 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: dict[str, int] = {}
     duplicate_tokens: dict[str, int] = {}
     anomalies: dict[str, int] = {}
+    unknown_codes: dict[str, int] = {}
+    """Records by each code that the provider's table does not have."""
     submitted_at: float = 0
     terminal_at: float = 0
 
@@ -199,11 +207,13 @@ def fold_shard(
     for record_id in dict.fromkeys(record_ids):
         decided = _history(record_id, by_attempt, policy, overdue=overdue)
         if decided is not None:
-            _count(sets, shard_id, *decided, folded)
+            _count(sets, shard_id, *decided, folded, policy)
     return folded
 
 
-def _count(sets: Sets, shard_id: str, key: str, row: Row, decision: Decision, folded: FoldedShard) -> None:
+def _count(
+    sets: Sets, shard_id: str, key: str, row: Row, decision: Decision, folded: FoldedShard, policy: RetryPolicy
+) -> None:
     disposition, why = decision
     outcome = row.outcome
     if disposition is Disposition.ACCEPTED:
@@ -220,7 +230,19 @@ def _count(sets: Sets, shard_id: str, key: str, row: Row, decision: Decision, fo
     else:
         sets.open += 1
         sets.waiting += outcome is OutcomeClass.WAITING
-        folded.open.append(OpenRecord(row.record_id, shard_id, row.tries, row.code or outcome.value))
+        folded.open.append(_again(row, shard_id, policy))
+
+
+def _again(row: Row, shard_id: str, policy: RetryPolicy) -> OpenRecord:
+    return OpenRecord(
+        row.record_id,
+        shard_id,
+        row.tries,
+        row.code or row.outcome.value,
+        row.used,
+        policy.next_cap(row.outcome, row.output_cap),
+        row.reason if policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED else "",
+    )
 
 
 def _history(
@@ -236,9 +258,13 @@ def _history(
         if found is None or (settled and found[1].outcome not in OVERRULING):
             continue
         key, row = found
-        last = key, row, policy.decision(row.outcome, row.tries, overdue=False)
+        last = key, row, _decide(row, policy, overdue=False)
         settled = last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED)
-    if last is not None and overdue and not settled:
+    if last is not None and overdue and not settled and last[2].disposition is not Disposition.REVIEW:
         key, row, _ = last
-        return key, row, policy.decision(row.outcome, row.tries, overdue=True)
+        return key, row, _decide(row, policy, overdue=True)
     return last
+
+
+def _decide(row: Row, policy: RetryPolicy, *, overdue: bool) -> Decision:
+    return policy.decision(row.outcome, row.tries, overdue=overdue, used=row.used, output_cap=row.output_cap)

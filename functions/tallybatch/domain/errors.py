@@ -54,7 +54,12 @@ class LedgerBusy(Retryable):
 
 
 class ProviderRefused(Permanent):
-    """The provider answered that it will not do this, and that nothing was created."""
+    """The provider answered that it will not do this, and that nothing was created. `account`: the key, its rights or
+    its bill was refused, whatever the request."""
+
+    def __init__(self, what: str, *, account: bool = False, where: str = "", why: str = "", do: str = "") -> None:
+        super().__init__(what, where=where, why=why, do=do)
+        self.account = account
 
 
 class ResultsGone(Permanent):

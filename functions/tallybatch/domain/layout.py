@@ -60,6 +60,16 @@ def spec_key(tenant: str, spec: str) -> str:
     return f"specs/{tenant}/{spec}.yaml"
 
 
+def golden_key(tenant: str, file: str) -> str:
+    """Where users put their labelled records."""
+    return f"golden/{tenant}/{file}"
+
+
+def latest_key(tenant: str, spec: str) -> str:
+    """Names the newest job of a spec that was published, over all dataset versions."""
+    return f"results/{tenant}/{spec}/latest.json"
+
+
 @dataclass(frozen=True, slots=True)
 class JobKeys:
     """Keys of one job's objects."""
@@ -79,6 +89,14 @@ class JobKeys:
     def spec(self) -> str:
         """The spec as it was when the job began, byte for byte."""
         return self.prefix + "spec.yaml"
+
+    def spec_of_run(self, digest: str) -> str:
+        """The spec that a later run of the job began with, where it is not the first one's."""
+        return f"{self.prefix}specs/{digest}.yaml"
+
+    def golden(self, sha256: str) -> str:
+        """The golden file as it was when a run began."""
+        return f"{self.prefix}golden/{sha256}.jsonl"
 
     @property
     def certificate(self) -> str:
@@ -116,6 +134,10 @@ class JobKeys:
 
     def closure(self, attempt: int) -> str:
         return self.attempt(attempt) + "closure.json"
+
+    def judgement(self, attempt: int) -> str:
+        """What the gates say of the job, once its sets close."""
+        return self.attempt(attempt) + "judgement.json"
 
     def publish_items(self, attempt: int, sha256: str) -> str:
         return f"{self.attempt(attempt)}publish-{sha256[:16]}.json"

@@ -71,6 +71,8 @@ class Manifest(_Frozen):
     shards: tuple[ShardEntry, ...]
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
+    golden_sha256: str = ""
+    """Of the golden file by which the first run is judged, "" without one; its copy is with the job."""
     retention: dict[str, str]
     owner: str
     cost_center: str
@@ -89,6 +91,7 @@ def describe(
     shards: Sequence[ShardFile],
     *,
     spec_digest: str,
+    golden_sha256: str = "",
     created_at: float,
     created_by: str,
 ) -> Manifest:
@@ -136,6 +139,7 @@ def describe(
         expected_record_count=sum(shard.record_count for shard in shards),
         shards=entries,
         spec_digest=spec_digest,
+        golden_sha256=golden_sha256,
         retention={kind: f"{span.days}d" for kind, span in spec.retention},
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,

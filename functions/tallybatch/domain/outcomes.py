@@ -54,6 +54,18 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reasoning: int = 0
 
 
+class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a record without an accepted answer has used up over its attempts: tokens as billed (input and output),
+    nano-dollars, and answers with a code that nobody knows."""
+
+    tokens: int = 0
+    nano_usd: int = 0
+    unknown_codes: int = 0
+
+
+NOTHING_USED = Used()
+
+
 class RawRef(msgspec.Struct, frozen=True, gc=False):
     """Where the received bytes of a line are: object, byte offset, byte length without the newline, SHA-256."""
 
@@ -80,6 +92,8 @@ class RecordResult(msgspec.Struct, frozen=True, gc=False):
     model_version: str = ""
     request_id: str = ""
     usage: Usage = Usage()
+    unknown_code: bool = False
+    """`code` is in no table of the provider's; `outcome` is RETRYABLE."""
 
 
 NO_OUTPUT = msgspec.Raw(b"null")
@@ -111,5 +125,9 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     finish_reason: str = ""
     usage: Usage = Usage()
     raw: RawRef | None = None
+    used: Used = NOTHING_USED
+    """Over all attempts, this one included; not told of an accepted answer."""
+    output_cap: int = 0
+    """Tokens that the answer might have at most, where a retry raised it above the spec's."""
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

@@ -15,6 +15,8 @@ from tallybatch.domain.outcomes import NO_OUTPUT, OutcomeClass, RawRef
 
 SAMPLED = "sampled"
 """Why an accepted record is in the queue; all other words are those of `retries.ReviewClass`."""
+PEOPLE = "review"
+"""Stands where a provider's name would: people gave the answer, or decided that there is none."""
 CONFIDENCE_BUCKETS = 5
 MAX_DECISIONS_BYTES = 64 << 20
 _MAX_PROBLEMS = 100
@@ -168,7 +170,8 @@ def parse_decisions(
     """Read a file of decisions against the queue (both by record_id). Lines without a decision are passed over. One bad
     line refuses the whole file: raises `BadInput` with every problem. `plain_text`: outputs are strings."""
     by_key: dict[str, list[str]] = {}
-    for known in (*queue.values(), *decided.values()):
+    everybody: list[QueueEntry | Decided] = [*queue.values(), *decided.values()]
+    for known in everybody:
         ids = by_key.setdefault(known.business_key, [])
         if known.record_id not in ids:
             ids.append(known.record_id)

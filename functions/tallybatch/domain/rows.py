@@ -48,6 +48,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The decisions that were handed in last."""
     sampled: int = 0
     """Accepted records that lie in the review queue for people to look at."""
+    spec_digest: str = ""
+    """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
+    golden_sha256: str = ""
+    """Of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     counts: dict[str, int] = {}
@@ -100,6 +104,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusal_code: str = ""
     refusal_class: str = ""
     """The outcome class of every record for that reason."""
+    untried: bool = False
+    """The refusal says nothing about the records: none was looked at, and none has used up a try."""
     unknown_since: float = 0
     evidence: tuple[Evidence, ...] = ()
     absences: tuple[Evidence, ...] = ()
@@ -127,7 +133,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duplicate_tokens: dict[str, int] = {}
     """As billed by ghosts."""
     anomalies: dict[str, int] = {}
-    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
+    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
+    unknown_code, fetched_again, results_gone, duplicate_submission."""
+    unknown_codes: dict[str, int] = {}
+    """Records by each code that the provider's table does not have."""
 
 
 class RecordClaim(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +145,8 @@ class RecordClaim(msgspec.Struct, frozen=True, gc=False):
     record_key: str
     job_key: str
     attempt: int
+    reason: str = ""
+    """Why it is tried again, "" for the first time."""
 
 
 class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -157,9 +168,10 @@ NOBODY = ""
 
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One slot for an accepted answer. `owner` is the job_key that may spend on it, or NOBODY; `answer` is set once
-    accepted."""
+    accepted. `attempt` is the last in which the record was claimed, `reason` why that was not the first."""
 
     record_key: str
     owner: str
     attempt: int
     answer: AcceptedAnswer | None = None
+    reason: str = ""

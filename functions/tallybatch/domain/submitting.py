@@ -88,6 +88,7 @@ def next_generation(row: Submission, now: float) -> Submission:
         earlier_jobs=earlier,
         file_id="",
         refusal="",
+        untried=False,
         absences=(*row.absences, *proof),
         updated_at=now,
     )

@@ -13,8 +13,11 @@ from tallybatch.domain.errors import Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.quality_gates import Judgement
+from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
 
@@ -33,6 +36,10 @@ _MEND = {
     "FAILED": "Mend the cause named above.",
     "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
 }
+_LOWER_GATE = (
+    "If the gate asks too much, change `quality` in the spec and drop the file again: accepted answers are kept, and "
+    "nothing is paid again."
+)
 _AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 
 
@@ -60,18 +67,28 @@ def job_report(
     results_uri: str,
     parts: int,
     certificate_uri: str = "",
+    judgement: Judgement | None = None,
+    labels: Labels | None = None,
+    previous: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL). Times are Unix seconds, tokens as the
-    providers bill them, counts records; `results.records` is what `results.parts` objects hold together."""
-    return {
-        **_head(job, state, _verdict(closure, state, published=bool(results_uri))),
+    """Report of a job that was reconciled: closed (COMPLETED), stopped by a gate (FAILED), or not closed (PARTIAL,
+    CANCELLED). Times are Unix seconds, tokens as the providers bill them, counts records; `results.records` is what
+    `results.parts` objects hold together. `previous` is the report of the version before."""
+    stopped = judgement.reason if judgement else ""
+    report = {
+        **_head(job, state, _verdict(closure, state, stopped, published=bool(results_uri))),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
         "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
-        "next_steps": _next_steps(job, closure, state, results_uri=results_uri),
+        "next_steps": _next_steps(job, closure, state, stopped, results_uri=results_uri),
     }
+    if judgement:
+        report["quality"] = quality_section(judgement, labels or {})
+        if previous:
+            report["quality"]["previous"] = comparison(report, previous)
+    return report
 
 
 def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None) -> Report:
@@ -202,7 +219,9 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str, *, published: bool) -> str:
+def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> str:
+    if stopped:
+        return f"Stopped by a gate, so nothing was published: {stopped}."
     if state == JobState.COMPLETED.value:
         reused = f", {closure.reused:,} of them reused" if closure.reused else ""
         failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
@@ -294,10 +313,13 @@ def _places(
     return {name: uri for name, uri in places.items() if uri}
 
 
-def _next_steps(job: Job, closure: Closure, state: str, *, results_uri: str) -> list[str]:
+def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results_uri: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
-    if state == JobState.COMPLETED.value:
+    if stopped:
+        if closure.succeeded:
+            steps.append(_LOWER_GATE)
+    elif state == JobState.COMPLETED.value:
         steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
         steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
@@ -324,7 +346,7 @@ def _next_steps(job: Job, closure: Closure, state: str, *, results_uri: str) -> 
     if closure.failed_total:
         steps.append("Failed records are named with their reasons in the outcome objects of each submission.")
     again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
-    if again and state == JobState.COMPLETED.value:
+    if again and (stopped or state == JobState.COMPLETED.value):
         steps.append(
             f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
             "Accepted answers are reused, not paid again."

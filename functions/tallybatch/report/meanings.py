@@ -38,6 +38,8 @@ ANOMALIES = {
     "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
     "counts_disagree": "The provider's own counts differ from its files: the files count.",
     "duplicate_submission": "Other provider jobs for the same work: cancelled; what they had done is booked.",
+    "unknown_code": "Failed with a code that no table knows: tried once more; `retry.codes` can say what it means.",
+    "fetched_again": "A result file came damaged, was fetched again, and is whole or less damaged now.",
     "results_gone": "Result files that the provider no longer had when they were fetched.",
 }
 """By the names under which submissions count them."""

@@ -13,12 +13,13 @@ from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.report import charts, words
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.page_quality import quality_view
 
 MOST_ROWS = 500
 """Submissions in the table; the page of the largest job stays under 3 MB."""
 FOLD_ROWS = 20
 MOST_ATTEMPTS = 20
-_TEMPLATES = ("page.html", "macros.html", "page.css")
+_TEMPLATES = ("page.html", "macros.html", "quality.html", "page.css")
 _ACCEPTED = frozenset(outcome.value for outcome in ACCEPTED)
 _TONES = {"COMPLETED": "good", "PARTIAL": "warn", "CANCELLED": "warn"}
 _STATE_WORDS = {
@@ -82,6 +83,7 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "next_steps": [_step(step) for step in report.get("next_steps") or []],
         "refusal": _refusal(report),
         "funnel": _funnel(report),
+        "quality": quality_view(report),
         "attempts": _attempts(attempts),
         "timeline": charts.timeline(submissions, report.get("at") or 0),
         "unsent": words.number(sum(not entry.get("submitted_at") for entry in submissions)) if submissions else "0",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, 
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.preparation import Preparation, Reader, prepare
+from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
@@ -33,6 +34,7 @@ from tallybatch.steps.job_context import retention
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
+from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
 
 
@@ -143,13 +145,16 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
 
 def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
-    prepared, source = _read_source(drop, folder, frozenset(), ports)
+    if "inbox" in spec.retention.model_fields_set:
+        ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
+    prepared, source = _read_source(drop, folder, None, ports)
     if prepared.bad_count and spec.input.on_bad_line == "quarantine" and not prepared.unusable:
         second = folder / "good"
         second.mkdir()
-        good, source = _read_source(drop, second, prepared.bad_line_numbers, ports)
+        with closing(Quarantine(prepared, second)) as quarantine:
+            good, source = _read_source(drop, second, quarantine, ports)
         if good.records:
-            return _accept(drop, good, source, prepared, ports)
+            return _accept(drop, good, source, quarantine.bad_lines, ports)
     if prepared.bad_count:
         job_key = identity.refused_job_key(
             tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
@@ -171,7 +176,9 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     return _accept(drop, prepared, source, None, ports)
 
 
-def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
+def _read_source(
+    drop: _Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
+) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
     reader = record_reader(spec, drop.place.tenant, ports.formats)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
@@ -182,7 +189,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
             reader=reader,
             limits=limits,
             folder=folder,
-            skip=skip,
+            quarantine=quarantine,
             keep_raw=spec.input.on_bad_line == "quarantine",
         )
         source.drain()
@@ -191,7 +198,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     """What makes a record of each line of a file that is meant for this spec."""
-    requests = Requests(spec, formats(spec))
+    requests = Requests(spec, formats)
     if spec.is_native:
         return NativeReader(
             id_field=NATIVE_KEYS[spec.input.format],
@@ -205,11 +212,12 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
         source_version=spec.input.source_version or "",
         identity=spec.identity(tenant),
         measure=requests.measure,
+        around=requests.around(spec.input.fields),
     )
 
 
 def _accept(
-    drop: _Drop, prepared: Preparation, source: SourceStream, bad: Preparation | None, ports: Ports
+    drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
     if prepared.records < least:
@@ -221,7 +229,7 @@ def _accept(
         size=source.size,
         sha256=source.sha256,
         lines=prepared.lines,
-        quarantined_lines=bad.bad_count if bad else 0,
+        quarantined_lines=prepared.lines - prepared.records,
     )
     manifest = describe(
         drop.spec,
@@ -235,15 +243,21 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None:
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
         for shard in prepared.shards:
             with shard.path.open("rb") as body:
                 ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
-        if bad:
-            ports.objects.put_once(keys.bad_lines(), bad.bad_lines.read_bytes(), content_type="application/x-ndjson")
+        if bad_lines:
+            ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
-        job = change_job(ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, ports.clock.now()))
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
+        job = change_job(
+            ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, golden_sha256, ports.clock.now())
+        )
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         start(job, ports.objects.bucket, ports.executions)
@@ -261,11 +275,18 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
     )
 
 
-def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
+def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return next_run(job, now=now, deadline_s=drop.spec.limits.deadline.total_seconds(), drop=drop.version)
+    return next_run(
+        job,
+        now=now,
+        deadline_s=drop.spec.limits.deadline.total_seconds(),
+        spec_digest=drop.spec_digest,
+        golden_sha256=golden_sha256,
+        drop=drop.version,
+    )
 
 
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
@@ -273,6 +294,7 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     tag = retention(drop.spec, "results")
     _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
     _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
     job = Job(
@@ -290,6 +312,8 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         shard_count=len(stored.shards),
         deadline_at=stored.created_at + deadline_s,
         execution_name=identity.execution_name(stored.job_key, 1),
+        spec_digest=drop.spec_digest,
+        golden_sha256=manifest.golden_sha256,
         drop=drop.version,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)

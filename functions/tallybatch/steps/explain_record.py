@@ -22,7 +22,7 @@ from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.outcomes import NO_OUTPUT, OVERRULING, Outcome, OutcomeClass
 from tallybatch.domain.records import ShardRecord, decode_record
 from tallybatch.domain.retries import Disposition
-from tallybatch.domain.review import Audit, decode_decision
+from tallybatch.domain.review import PEOPLE, Audit, decode_decision
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import Ledger, Objects
@@ -31,7 +31,6 @@ from tallybatch.steps.job_sets import attempt_items
 from tallybatch.steps.outcome_files import decode_outcome
 from tallybatch.steps.publish_shard import Part
 from tallybatch.steps.reconcile_job import read_closure
-from tallybatch.steps.review_decisions import PEOPLE
 
 Story = dict[str, Any]
 

@@ -94,7 +94,7 @@ def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardI
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
-        requests = Requests(spec, ports.formats(spec))
+        requests = Requests(spec, ports.formats)
         for line, request_bytes in _retry_lines(closure, context, attempt, requests, ports.objects):
             writer.add(line, request_bytes)
         shards = writer.close()
@@ -159,5 +159,8 @@ def _lines_of(
                 parent_job_key=context.manifest.job_key,
                 parent_shard_id=why.shard_id,
                 retry_reason=why.reason,
+                used=why.used,
+                output_cap=why.output_cap,
+                feedback=why.feedback,
             )
-            yield encode_record(retried), len(requests.line(record))
+            yield encode_record(retried), len(requests.line(retried))

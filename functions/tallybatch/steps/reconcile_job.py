@@ -24,6 +24,7 @@ from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledged_ids
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
+from tallybatch.steps.quality_gates import judgement_after
 from tallybatch.steps.transitions import advance_job
 
 
@@ -56,13 +57,14 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         items_key=closure.publish_key,
         max_parallel=max(8, context.spec.shards.max_parallel),
     )
+    if closure.closed and not judgement_after(closure, job, context, ports.objects).passed:
+        return reply.model_copy(update={"verdict": "gate"})
     if job.partial_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "publish_partial"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
     if closure.open and not closure.overdue:
-        patient = closure.open == closure.waiting + closure.unsettled
-        wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
+        wait_s = _pause_s(closure, context)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
 
@@ -91,7 +93,7 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
 def _stop_if_nothing_was_taken(closure: Closure) -> None:
     """A key that is wrong, or a model that is not there: every shard was refused, so another attempt is no use."""
     refusals = {entry.refusal for entry in closure.submissions}
-    if closure.succeeded == 0 and refusals and "" not in refusals:
+    if closure.succeeded == 0 and refusals and "" not in refusals and not closure.overdue:
         raise ProviderRefused(
             "the provider refused every shard",
             where=f"job {closure.job_key}",
@@ -111,14 +113,40 @@ def _reconcile(
     partial: bool,
 ) -> None:
     """Write what is open and what would be published, each under its own hash, and then the closure that names them.
-    Of several that race, the first closure stays."""
-    now = clock.now()
-    keys = context.keys
+    Of several that race, the first closure stays. If the next attempt could only begin after the deadline, the job is
+    overdue now: nothing would come of waiting for it."""
+    now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
+    closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at, partial=partial)
+    if closure.open and not closure.overdue and now + _pause_s(closure, context) >= deadline_at:
+        closure = _fold(attempt, submissions, context, objects, now=now, overdue=True, partial=partial)
+    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
+    with suppress(Conflict):
+        objects.put_once(
+            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
+        )
+
+
+def _pause_s(closure: Closure, context: JobContext) -> int:
+    """Before the attempt that follows."""
+    patient = closure.open == closure.waiting + closure.unsettled
+    return context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+
+
+def _fold(
+    attempt: int,
+    submissions: tuple[SubmissionEntry, ...],
+    context: JobContext,
+    objects: Objects,
+    *,
+    now: float,
+    overdue: bool,
+    partial: bool,
+) -> Closure:
+    keys = context.keys
     rows = [attempt_rows(objects, keys, number, submissions) for number in range(1, attempt + 1)]
     sets = Sets()
     publish: list[PublishItem] = []
-    overdue = now >= deadline_at
     with _List() as still_open, _List() as review:
         for shard in context.manifest.shards:
             ids = record_ids(objects, keys, shard.sha256)
@@ -139,7 +167,7 @@ def _reconcile(
         row.anomalies.get("unknown", 0) for row in submissions if row.submission_key not in acknowledged
     )
     sets.unknown += sum(stream.left_over for stream in rows)
-    closure = Closure(
+    return Closure(
         job_key=context.manifest.job_key,
         attempt=attempt,
         at=now,
@@ -161,11 +189,6 @@ def _reconcile(
         review_key=review_key,
         acknowledged=sum(acknowledged.values()),
     )
-    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
-    with suppress(Conflict):
-        objects.put_once(
-            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
-        )
 
 
 class _List:
@@ -226,6 +249,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         tokens=row.tokens,
         duplicate_tokens=row.duplicate_tokens,
         anomalies=row.anomalies,
+        unknown_codes=row.unknown_codes,
         submitted_at=row.submitted_at,
         terminal_at=row.terminal_at,
     )

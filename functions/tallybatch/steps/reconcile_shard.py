@@ -5,6 +5,7 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, Outcome, OutcomeClass, Usage
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
@@ -28,7 +29,15 @@ from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
 from tallybatch.steps.transitions import change_submission
 
+NOT_REUSABLE = "not_reusable"
+"""Code of a record whose accepted answer, made for an earlier job, breaks the rules of this one."""
+_ASK_ANEW = "to ask for another one, give output.schema_version a new label"
 _ACCEPT_BATCH = 1000
+UNKNOWN_CODE = "unknown_code"
+"""Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
+_CODES_TOLD = 20
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
+"""What a row may hold of a provider's words."""
 _SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
@@ -66,6 +75,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     usage = tally.usage
     if told.drifted:
         tally.anomalies["model_drift"] = told.drifted
+    if told.unknown_codes:
+        tally.anomalies["unknown_code"] = told.unknown_codes.total()
 
     def reconciled(now: Submission) -> Submission | None:
         if now.state is SubmissionState.RECONCILED:
@@ -78,6 +89,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             tokens=msgspec.to_builtins(usage),
             duplicate_tokens=_total(tally.ghost_usage),
             anomalies={**now.anomalies, **tally.anomalies},
+            unknown_codes=dict(told.unknown_codes.most_common(_CODES_TOLD)),
             updated_at=ports.clock.now(),
         )
 
@@ -130,12 +142,19 @@ class _Told:
     accepted: list[tuple[str, Placed]] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     drifted: int = 0
+    unknown_codes: Counter[str] = field(default_factory=Counter)
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
         self.drifted += "model_drift" in outcome.notes
-        failed = outcome.outcome not in ACCEPTED
-        if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) in FINAL:
+        if outcome.outcome in ACCEPTED:
+            return
+        if UNKNOWN_CODE in outcome.notes:
+            self.unknown_codes[outcome.code if _WORD.fullmatch(outcome.code) else "(no word)"] += 1
+        decided = policy.decision(
+            outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
+        )
+        if decided.disposition in FINAL:
             self.given_up.append(outcome.record_key)
 
 
@@ -216,11 +235,13 @@ class _Outcomes:
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
-        self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding).check
+        self._codes = context.codes
+        self._check = AnswerCheck.of(context.spec)
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
         if back is None and self._row.refusal:
+            tries -= self._row.untried
             failure = OutcomeClass(self._row.refusal_class)
             return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
@@ -229,14 +250,21 @@ class _Outcomes:
         if back.result.outcome is OutcomeClass.CANCELLED:
             tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
+        notes = back.notes
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
         elif outcome is OutcomeClass.SUCCEEDED:
-            verdict = self._check(result.answer or "")
-            output, reason = verdict.output, verdict.reason
+            output, reason, checked = self._check.check(result.answer or "", record.input)
+            notes += checked
             if reason:
                 outcome = OutcomeClass.UNQUALIFIED
-        notes = back.notes
+        used = NOTHING_USED
+        if outcome not in ACCEPTED:
+            if self._codes and result.outcome is not OutcomeClass.SUCCEEDED:
+                outcome = self._codes.get(result.code, outcome)
+            unknown = result.unknown_code and result.code not in self._codes
+            used = _used(record.used, result.usage, unknown=unknown)
+            notes += (UNKNOWN_CODE,) if unknown else ()
         if result.model_version and result.model_version != self._model:
             notes += ("model_drift",)
         row = self._row
@@ -259,10 +287,15 @@ class _Outcomes:
             finish_reason=result.finish_reason,
             usage=result.usage,
             raw=back.raw,
+            used=used,
+            output_cap=record.output_cap,
         )
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
         answer, earlier = found
+        if broken := self._check.recheck(earlier.output, record.input):
+            reason = f"the answer of job {answer.job_key} cannot be reused: {broken}; {_ASK_ANEW}"
+            return self._bare(record, OutcomeClass.PERMANENT, record.tries, reason, code=NOT_REUSABLE)
         return replace(
             earlier,
             shard_id=record.parent_shard_id or self._row.shard_id,
@@ -289,4 +322,11 @@ class _Outcomes:
             reason=reason,
             provider=row.provider,
             provider_job_id=row.provider_job_id,
+            used=record.used,
+            output_cap=record.output_cap,
         )
+
+
+def _used(before: Used, usage: Usage, *, unknown: bool) -> Used:
+    tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
+    return Used(tokens, before.nano_usd, codes) if tokens or codes else before

@@ -107,10 +107,10 @@ def _at_work(job: Job) -> LedgerBusy:
 
 def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
     spec = context.spec
-    checker = AnswerCheck(spec.output.schema_, embeddings=spec.is_embedding)
+    checker = AnswerCheck.of(spec)
 
-    def check(answer: str, _input: msgspec.Raw) -> tuple[bytes, str]:
-        verdict = checker.check(answer)
+    def check(answer: str, record_input: msgspec.Raw) -> tuple[bytes, str]:
+        verdict = checker.check(answer, record_input)
         return verdict.output, verdict.reason
 
     decided = standing_decisions(ports.ledger.submissions(job.job_key), context.keys, ports.objects)

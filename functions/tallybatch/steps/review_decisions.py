@@ -23,7 +23,7 @@ from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import Outcome, OutcomeClass, RawRef
 from tallybatch.domain.records import ShardRecord, encode_record
-from tallybatch.domain.review import Audit, Decided, Kind, ReviewDecision, decode_decision
+from tallybatch.domain.review import PEOPLE, Audit, Decided, Kind, ReviewDecision, decode_decision
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, ReviewRun, Submission
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 from tallybatch.ports import ClaimOutcome, Ledger, Objects
@@ -31,8 +31,6 @@ from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, read_placed
 from tallybatch.steps.submission_input import shard_records
 
-PEOPLE = "review"
-"""Stands where a provider's name would: people gave the answer, or decided that there is none."""
 _BATCH = 1000
 _UNBOUNDED = ShardLimits(1 << 62, 1 << 62)
 

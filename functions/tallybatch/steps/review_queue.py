@@ -24,13 +24,13 @@ from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OVERRULING, Outcome, OutcomeClass, RawRef, RecordResult
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.review import SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
+from tallybatch.domain.review import PEOPLE, SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
 from tallybatch.domain.rows import NOBODY, Job, RecordClaim
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import META, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.outcome_files import read_outcomes
-from tallybatch.steps.review_decisions import PEOPLE, standing_decisions
+from tallybatch.steps.review_decisions import standing_decisions
 from tallybatch.steps.submission_input import shard_records
 
 _CLAIM_BATCH = 1000
@@ -197,7 +197,7 @@ class ReviewQueue:
             shard_id=shard_id,
             tries=last.tries if last else 0,
             input=record.input,
-            candidates=tuple(one for kept in shown for one in reader.candidates(kept.outcome, all_lines)),
+            candidates=tuple(one for kept in shown for one in reader.candidates(kept.outcome, record.input, all_lines)),
             accepted_in=_accepted_in(standing[-1], self.objects) if sampled and standing else "",
         )
 
@@ -230,11 +230,13 @@ class _Answers:
     def __init__(self, context: JobContext, objects: Objects, formats: Formats) -> None:
         self.objects = objects
         self._format = formats(context.spec)
-        self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding)
+        self._check = AnswerCheck.of(context.spec)
 
-    def candidates(self, outcome: Outcome, all_lines: Mapping[tuple[str, str], list[RawRef]]) -> Iterator[Candidate]:
+    def candidates(
+        self, outcome: Outcome, given: msgspec.Raw, all_lines: Mapping[tuple[str, str], list[RawRef]]
+    ) -> Iterator[Candidate]:
         if outcome.raw is None or outcome.provider == PEOPLE:
-            yield self._candidate(outcome, None, outcome.raw)
+            yield self._candidate(outcome, given, None, outcome.raw)
             return
         lines = all_lines.get((_folder(outcome.raw), outcome.record_id), [outcome.raw])
         seen: set[str | None] = set()
@@ -244,13 +246,15 @@ class _Answers:
             if len(lines) > 1 and answer in seen:
                 continue
             seen.add(answer)
-            yield self._candidate(outcome, result, raw)
+            yield self._candidate(outcome, given, result, raw)
 
-    def _candidate(self, outcome: Outcome, result: RecordResult | None, raw: RawRef | None) -> Candidate:
+    def _candidate(
+        self, outcome: Outcome, given: msgspec.Raw, result: RecordResult | None, raw: RawRef | None
+    ) -> Candidate:
         answer = result.answer if result is not None else None
         output, problem = outcome.output, outcome.reason
         if answer is not None and outcome.outcome not in ACCEPTED:
-            verdict = self._check.check(answer)
+            verdict = self._check.check(answer, given)
             output, problem = msgspec.Raw(verdict.output) if verdict.output else NO_OUTPUT, verdict.reason
         return Candidate(
             attempt=outcome.attempt,

@@ -12,13 +12,17 @@ from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import LedgerBusy, NotClosed
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.quality_gates import Judgement
+from tallybatch.domain.quality_labels import merged
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.report.build import Report, final_counts, job_report
 from tallybatch.report.write import write_report
 from tallybatch.steps.certification import Certified, certificate_key, certify
 from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.previous_job import note_latest, previous_report
 from tallybatch.steps.publish_shard import Part
+from tallybatch.steps.quality_gates import label_distribution, read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.review_queue import ReviewQueue
 from tallybatch.steps.transitions import advance_job
@@ -44,6 +48,9 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     queue.write(ports.ledger)
     if not closure.closed:
         return _end_open(job, closure, context, ports)
+    judgement = read_judgement(context, closure.attempt, ports.objects)
+    if not judgement.passed:
+        return _end_at_gate(job, closure, judgement, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
@@ -55,9 +62,13 @@ def run(request: JobInput, ports: Ports) -> SealReply:
         results_uri=results_uri,
         parts=len(parts),
         certificate_uri=ports.objects.uri(certificate_key(ports.objects, context.keys, closure)),
+        judgement=judgement,
+        labels=merged(part.labels for part in parts),
+        previous=previous_report(context, ports.objects),
     )
     certified = _seal(report, closure, parts, context, ports.objects)
     _switch(results, certified, parts, context, ports.objects)
+    note_latest(context, ports.objects)
     sampled = queue.write_sample()
     finished = advance_job(
         ports.ledger,
@@ -148,6 +159,38 @@ def _seal(
     if objects.head(certificate_key(objects, context.keys, closure)) is None:
         write_report(objects, context.keys, report, retention=context.retention("results"))
     return certify(closure, parts, context, objects, requested_by=requested_by)
+
+
+def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobContext, ports: Ports) -> SealReply:
+    """A job that its gates stop: everything is accounted for, nothing is published, and what was accepted stays
+    accepted."""
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state=JobState.FAILED.value,
+        results_uri="",
+        parts=0,
+        judgement=judgement,
+        labels=label_distribution(context, closure, ports.objects),
+        previous=previous_report(context, ports.objects),
+    )
+    write_report(ports.objects, context.keys, report, retention=context.retention("results"))
+    ended = advance_job(
+        ports.ledger,
+        ports.clock,
+        job.job_key,
+        JobState.FAILED,
+        attempt=closure.attempt,
+        counts=final_counts(closure),
+        reason=report["verdict"],
+        report=ports.objects.uri(context.keys.report_html),
+    )
+    ports.events.publish(
+        "JobFailed", {"job_key": ended.job_key, "tenant": ended.tenant, "spec": ended.spec, "reason": ended.reason}
+    )
+    age_s = round(ended.updated_at - ended.created_at)
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
 
 
 def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:

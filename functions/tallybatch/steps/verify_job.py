@@ -21,6 +21,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
 from tallybatch.steps.outcome_files import read_outcomes
 from tallybatch.steps.publish_shard import result_part
+from tallybatch.steps.quality_gates import judgement, read_judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,26 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
         raise _Difference(f"{keys.certificate}: the outcomes give {counted}, certified are {certified}")
     if tuple(parts) != certificate.results:
         raise _Difference(f"{keys.certificate}: the outcomes give other result parts than were certified")
+    if certificate.closed:
+        _check_gates(certificate, context, objects)
+
+
+def _check_gates(certificate: Certificate, context: JobContext, objects: Objects) -> None:
+    """The judgement follows from the outcomes and the terms it names, and it lets the job pass."""
+    stored = read_judgement(context, certificate.attempts, objects)
+    again = judgement(
+        context,
+        objects,
+        attempt=certificate.attempts,
+        expected=certificate.expected,
+        succeeded=certificate.succeeded,
+        submissions=certificate.submissions,
+        spec_digest=stored.spec_digest,
+        golden_sha256=stored.golden.sha256 if stored.golden else "",
+    )
+    if again != stored or not stored.passed:
+        where = objects.uri(context.keys.judgement(certificate.attempts))
+        raise _Difference(f"{where}: the outcomes give another judgement, or one that stops the job")
 
 
 def _check_raw(certificate: Certificate, objects: Objects) -> None:
