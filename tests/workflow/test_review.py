@@ -246,6 +246,25 @@ def test_given_a_record_in_review_when_another_job_wants_it_then_it_waits_for_th
     assert found["output"]["genre"] == "Western"
 
 
+def test_given_a_record_over_its_cap_when_requeued_then_it_has_one_more_try_and_what_it_used_is_not_forgotten(
+    pipeline: Pipeline,
+) -> None:
+    scenario(pipeline.simulator.control, records=[WAITING[2]])
+    pipeline.push_spec(
+        f"{spec(max_attempts=5)}limits: {{max_tokens_per_record: 1}}\n".replace("limits: {deadline: 48h}\n", "")
+    )
+    job = pipeline.run(films(RECORDS))
+    (row,) = queue(pipeline, job).values()
+    assert (row["why"], row["tries"]) == ("over_cap", 1)
+
+    pipeline.hand_in(job, file_of(requeue(6)))
+    job = pipeline.run_again(job.job_key)
+
+    (again,) = queue(pipeline, job).values()
+    assert (again["why"], again["tries"], job.state.value) == ("over_cap", 2, "PARTIAL")
+    assert again["used"]["tokens"] > row["used"]["tokens"]
+
+
 def sampled(pipeline: Pipeline, size: int = 4) -> tuple[Job, list[dict[str, Any]]]:
     scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-003."}])
     pipeline.push_spec(review_spec(shard_records=5, review_sample=size))

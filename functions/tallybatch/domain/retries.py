@@ -117,7 +117,8 @@ class RetryPolicy:
             return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
         disposition = self._automatic(outcome, tries, overdue=overdue, used=used, output_cap=output_cap)
         why = _ENDS.get(outcome) if disposition is Disposition.FAILED else None
-        if disposition is Disposition.RETRY and outcome is not OutcomeClass.WAITING and self._over_cap(used, tries):
+        asked_for = outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED)
+        if disposition is Disposition.RETRY and not asked_for and self._over_cap(used, tries):
             disposition, why = Disposition.FAILED, ReviewClass.OVER_CAP
         return Decision(Disposition.REVIEW, why) if why in self.review else Decision(disposition)
 

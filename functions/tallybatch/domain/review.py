@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tallybatch.domain.errors import BadInput, Problem
-from tallybatch.domain.outcomes import NO_OUTPUT, OutcomeClass, RawRef
+from tallybatch.domain.outcomes import NO_OUTPUT, NOTHING_USED, OutcomeClass, RawRef, Used
 
 SAMPLED = "sampled"
 """Why an accepted record is in the queue; all other words are those of `retries.ReviewClass`."""
@@ -53,6 +53,8 @@ class ReviewItem(msgspec.Struct, frozen=True, kw_only=True):
     stratum: str
     shard_id: str
     tries: int
+    used: Used
+    output_cap: int
     input: msgspec.Raw
     candidates: tuple[Candidate, ...]
     accepted_in: str = ""
@@ -70,6 +72,8 @@ class QueueEntry(msgspec.Struct, frozen=True):
     shard_id: str
     tries: int
     input: msgspec.Raw
+    used: Used = NOTHING_USED
+    output_cap: int = 0
     reason: str = ""
     accepted_in: str = ""
 
@@ -96,6 +100,8 @@ class ReviewDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a sampled record: the outcome object with the answer that the decision is about."""
     output: msgspec.Raw = NO_OUTPUT
     reason: str = ""
+    used: Used = NOTHING_USED
+    output_cap: int = 0
 
 
 decode_decision = msgspec.json.Decoder(ReviewDecision).decode
@@ -139,6 +145,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     stratum: Any = None
     shard_id: Any = None
     tries: Any = None
+    used: Any = None
+    output_cap: Any = None
     input: Any = None
     candidates: Any = None
     accepted_in: Any = None
@@ -253,6 +261,8 @@ def _decision(line: _Line, entry: QueueEntry, check: Check, *, plain_text: bool)
         accepted_in=entry.accepted_in,
         output=output,
         reason=reason,
+        used=entry.used,
+        output_cap=entry.output_cap,
     )
 
 

@@ -206,6 +206,8 @@ def _outcome(one: _Decided, run: ReviewRun, *, elsewhere: bool) -> Outcome:
         reason=decision.reason,
         provider=PEOPLE,
         raw=one.raw,
+        used=decision.used,
+        output_cap=decision.output_cap,
     )
     if decision.decision is Kind.REJECT:
         return replace(bare, outcome=OutcomeClass.REJECTED)

@@ -21,7 +21,16 @@ from tallybatch.domain.errors import Conflict
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OVERRULING, Outcome, OutcomeClass, RawRef, RecordResult
+from tallybatch.domain.outcomes import (
+    ACCEPTED,
+    NO_OUTPUT,
+    NOTHING_USED,
+    OVERRULING,
+    Outcome,
+    OutcomeClass,
+    RawRef,
+    RecordResult,
+)
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.review import PEOPLE, SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
@@ -196,6 +205,8 @@ class ReviewQueue:
             stratum=asked.stratum or stratum_of(manifest.tenant, manifest.data_class, b"", trouble),
             shard_id=shard_id,
             tries=last.tries if last else 0,
+            used=last.used if last else NOTHING_USED,
+            output_cap=last.output_cap if last else 0,
             input=record.input,
             candidates=tuple(one for kept in shown for one in reader.candidates(kept.outcome, record.input, all_lines)),
             accepted_in=_accepted_in(standing[-1], self.objects) if sampled and standing else "",
