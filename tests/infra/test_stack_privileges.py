@@ -22,7 +22,7 @@ READS = {
     "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "quarantine/", "review/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
-    "Sweep": {"provider/"},
+    "Sweep": {"provider/", "deletions/"},
     "ResumeJob": {"jobs/", "quarantine/"},
     "ResolveReview": {"jobs/", "review/"},
 }
@@ -38,7 +38,7 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
-    "Sweep": set(),
+    "Sweep": {"deletions/"},
     "ResumeJob": {"jobs/"},
     "ResolveReview": {"review/"},
 }

@@ -13,6 +13,7 @@ import typer.core
 import typer.main
 
 from tallybatch.cli import (
+    approving,
     backfill,
     cancelling,
     explaining,
@@ -110,6 +111,7 @@ app.command()(jobs.jobs)
 app.command()(jobs.show)
 app.command()(jobs.follow)
 app.command()(explaining.explain)
+app.command()(approving.approve)
 app.command()(cancelling.cancel)
 app.command()(steering.resume)
 app.command()(steering.acknowledge)

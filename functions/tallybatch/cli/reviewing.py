@@ -33,7 +33,11 @@ from tallybatch.steps.review_queue import queue_lines
 
 _SHOWN = 20
 
-app = typer.Typer(no_args_is_help=True, help="Records that people decide about: list, export, resolve.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Records that people decide about: list, export, resolve.\n\n"
+    "Example: `tallybatch review export 1f3a9c --out queue.jsonl`",
+)
 
 By = Annotated[
     str,

@@ -63,6 +63,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         return reply.model_copy(update={"verdict": "publish_partial"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
+    if context.in_canary(job, request.attempt) and not closure.closed:
+        return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
         wait_s = _pause_s(closure, context)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
@@ -150,7 +152,15 @@ def _fold(
     with _List() as still_open, _List() as review:
         for shard in context.manifest.shards:
             ids = record_ids(objects, keys, shard.sha256)
-            folded = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
+            folded = fold_shard(
+                sets,
+                shard.shard_id,
+                ids,
+                rows,
+                context.retry_policy,
+                overdue=overdue,
+                holds_back=context.has_canary,
+            )
             still_open.write(folded.open)
             review.write(folded.review)
             publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context, partial=partial))
@@ -185,6 +195,7 @@ def _fold(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        held=sets.held,
         in_review=dict(sorted(sets.in_review.items())),
         review_key=review_key,
         acknowledged=sum(acknowledged.values()),
@@ -207,7 +218,7 @@ class _List:
 
     def close(self) -> str:
         """Ends the lines; gives their digest in hex."""
-        self._packed.close()
+        self._packed.flush(zstandard.FLUSH_FRAME)
         return self._digest.hexdigest()
 
     @property

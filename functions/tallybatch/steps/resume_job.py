@@ -35,6 +35,10 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     job = ports.ledger.job(request.job_key)
     if job is None:
         raise NotFound("no such job in the ledger", where=request.job_key)
+    if job.dry_run:
+        raise Conflict(
+            "this was a dry run: nothing was begun", where=f"job {job.job_key}", do="drop the file in earnest"
+        )
     if job.state not in JOB_FINAL:
         return _at_work(job, ports)
     if job.state is JobState.COMPLETED:
