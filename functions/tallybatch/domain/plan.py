@@ -44,7 +44,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     canary_records: int
     waves: list[int]
     """Shards let go together, one wave after the other."""
-    bytes: int
+    request_bytes: int
     estimated_input_tokens: int
     """A quarter of the bytes."""
     worst_case_output_tokens: int | None
@@ -73,7 +73,7 @@ def plan_of(manifest: Manifest, spec: Spec) -> JobPlan:
         shards=shards,
         canary_records=manifest.canary_records,
         waves=sizes,
-        bytes=sum(shard.bytes for shard in manifest.shards),
+        request_bytes=sum(shard.bytes for shard in manifest.shards),
         estimated_input_tokens=sum(shard.estimated_tokens for shard in manifest.shards),
         worst_case_output_tokens=None
         if cap is None

@@ -189,7 +189,7 @@ def _strata(spec: Spec) -> Iterator[Finding]:
             yield Finding(path, "a native file's lines are whole requests and have no fields; remove it", "native")
         elif name not in spec.input.fields:
             near = nearest(name, list(spec.input.fields))
-            yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown-field")
+            yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown_field")
 
 
 def _embeddings(spec: Spec) -> Iterator[Finding]:
