@@ -236,6 +236,26 @@ def test_a_record_that_its_owner_gives_up_is_the_next_job_s_and_an_accepted_one_
     assert list(ledger.accept_records([answer("given up", "next")])) == [True]
 
 
+def test_an_answer_that_is_withdrawn_is_asked_afresh_and_only_if_it_is_the_one_that_was_meant(ledger: Ledger) -> None:
+    outcomes(ledger, "one", "two", "open", by="mine")
+    standing = [answer("one", "mine"), answer("two", "mine")]
+    assert ledger.accept_records(standing) == [True, True]
+
+    other = "s3://bucket/another/outcomes.jsonl.zst"
+    ledger.withdraw_records({standing[0].record_key: standing[0].uri, standing[1].record_key: other})
+    ledger.withdraw_records({claim("open").record_key: other, claim("never seen").record_key: other})
+
+    assert outcomes(ledger, "two", "open", by="mine") == [ACCEPTED, MINE]
+    assert ledger.records([claim("never seen").record_key]) == {}
+    assert outcomes(ledger, "one", by="another") == [FOREIGN]
+    (taken,) = ledger.take_over_records([claim("one", "another", 2)], from_job=NOBODY)
+    assert taken.outcome is MINE
+    fresh = answer("one", "another", 2)
+    assert ledger.accept_records([fresh]) == [True]
+    ledger.withdraw_records({standing[0].record_key: standing[0].uri})
+    assert ledger.records([fresh.record_key])[fresh.record_key].answer == fresh
+
+
 def test_more_records_than_fit_in_a_call_keep_their_order(ledger: Ledger) -> None:
     names = [f"r{n}" for n in range(257)]
     outcomes(ledger, *names[::3], by="a")

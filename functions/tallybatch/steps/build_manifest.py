@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.contracts import ObjectCreated, S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
@@ -39,6 +39,7 @@ from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectI
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
 
@@ -295,8 +296,7 @@ def _accept(
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         if job.dry_run:
             return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-        ports.executions.start(job.execution_name, payload.model_dump())
+        start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
 
 
@@ -315,19 +315,13 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return replace(
+    return next_run(
         job,
-        state=JobState.VALIDATED,
-        run=job.run + 1,
-        attempt=job.attempt + 1,
-        execution_name=identity.execution_name(job.job_key, job.run + 1),
+        now=now,
+        deadline_s=drop.spec.limits.deadline.total_seconds(),
         spec_digest=drop.spec_digest,
         golden_sha256=golden_sha256,
         drop=drop.version,
-        cancel_requested_at=0,
-        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
-        reason="",
-        updated_at=now,
     )
 
 
