@@ -206,6 +206,23 @@ def test_a_record_twice_in_one_call_is_answered_twice(ledger: Ledger) -> None:
     assert list(ledger.accept_records(answers)) == [True, False, True, True]
 
 
+def test_a_later_attempt_leaves_its_number_and_its_reason_in_the_row(ledger: Ledger) -> None:
+    outcomes(ledger, "again", "done", by="a")
+    ledger.accept_records([answer("done", "a")])
+    again = [
+        RecordClaim(hexdigest(name), hexdigest("a"), 2, "server_error") for name in ("again", "done", "never claimed")
+    ]
+    for _ in range(2):
+        results = ledger.take_over_records(again, from_job=hexdigest("a"))
+        assert [result.outcome for result in results] == [MINE, ACCEPTED, MINE]
+    rows = ledger.records([claim.record_key for claim in again])
+    told = [(rows[claim.record_key].attempt, rows[claim.record_key].reason) for claim in again]
+    assert told == [(2, "server_error"), (1, ""), (2, "server_error")]
+    assert list(ledger.accept_records([answer("again", "a", 2)])) == [True]
+    (row,) = ledger.records([hexdigest("again")]).values()
+    assert (row.attempt, row.reason, row.answer is not None) == (2, "server_error", True)
+
+
 def test_records_left_by_an_ended_job_are_taken_over(ledger: Ledger) -> None:
     outcomes(ledger, "left", "done", by="ended")
     outcomes(ledger, "busy", by="other")
