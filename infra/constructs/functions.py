@@ -33,7 +33,7 @@ from infra.constructs.queues import dead_letters
 from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.options import Source
-from tallybatch.settings import DiscoverBackfill, ProviderSettings, StoreSettings, SubmitShard
+from tallybatch.settings import AnswerShard, CallerSettings, DiscoverBackfill, StoreSettings, SubmitShard
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 OLDEST_EVENT = Duration.hours(6)
@@ -111,7 +111,7 @@ class Functions(Construct):
             "Function",
             function_name=function_name,
             description=f"Tallybatch: {name}",
-            code=self._code.providers if issubclass(model, ProviderSettings) else self._code.core,
+            code=self._code.providers if issubclass(model, CallerSettings) else self._code.core,
             handler=handler_of(model),
             runtime=RUNTIME,
             architecture=lambda_.Architecture.ARM_64,
@@ -179,11 +179,14 @@ class Functions(Construct):
             allow_sources(role, bucket_arn, self._sources)
         if "event_bus" in model.model_fields:
             allow(role, ["events:PutEvents"], [self._bus.event_bus_arn])
-        if issubclass(model, ProviderSettings):
+        if issubclass(model, CallerSettings):
             services.append("secretsmanager")
             keys = [self._secrets.openai.secret_arn, self._secrets.gemini.secret_arn]
             allow(role, ["secretsmanager:GetSecretValue"], keys)
-            self._bedrock.allow_watch(role)
+            if model is AnswerShard:
+                self._bedrock.allow_invoke(role)
+            else:
+                self._bedrock.allow_watch(role)
             if model is SubmitShard:
                 self._bedrock.allow_submit(role)
         if profile.asynchronous:

@@ -52,6 +52,9 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
         settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
         settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
+        settings.AnswerShard: Profile(
+            writes=("jobs/", "provider/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, memory_mb=512, spool_mb=2048
+        ),
         settings.PollShard: Profile(reads=("provider/",), memory_mb=512, timeout_s=120),
         settings.CollectShard: Profile(reads=("provider/",), writes=("jobs/",), spool_mb=4096),
         settings.ReconcileShard: Profile(
@@ -59,8 +62,8 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
-        settings.ApproveCanary: Profile(writes=("jobs/",), memory_mb=512, timeout_s=60),
-        settings.PublishShard: Profile(writes=("jobs/", "results/"), table=READ_LEDGER, spool_mb=4096),
+        settings.ApproveCanary: Profile(reads=("jobs/",), memory_mb=512, timeout_s=60),
+        settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
         settings.Sweep: Profile(
