@@ -25,6 +25,7 @@ FOLLOWS = {
     "rejected": ("failed", "failed", "failed"),
     "requeued": ("retry", "retry", "failed"),
     "confirmed": ("accepted", "accepted", "accepted"),
+    "too_few": ("failed", "failed", "failed"),
     "waiting": ("retry", "retry", "failed"),
     "unsettled": ("resume", "resume", "resume"),
 }
@@ -46,6 +47,7 @@ FOR_PEOPLE = {
     "refused": ("refused", True),
     "truncated": ("truncated", True),
     "conflict": ("conflict", True),
+    "too_few": ("too_few", True),
     "unqualified": ("unqualified", False),
     "retryable": ("exhausted", False),
     "expired": ("exhausted", False),
