@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tallybatch.contracts import FailInput, JobInput
+from tallybatch.contracts import FailInput, JobInput, PublishItem
 from tallybatch.domain.certificate import Certificate, from_bytes
 from tallybatch.domain.errors import Conflict, NotClosed, NotFound
 from tallybatch.domain.rows import Job
-from tallybatch.steps import cancel_job, publish_shard
+from tallybatch.steps import cancel_job
+from tallybatch.steps.reconcile_job import read_closure
 from tests.support.films import current, films, key_of, report, results, scenario, spec, spent, tokens_of
 from tests.support.pipeline import Pipeline
 
@@ -238,9 +239,9 @@ def test_given_nothing_accepted_when_a_part_is_asked_for_then_nothing_is_publish
 
 def test_given_nobody_who_asked_when_the_sets_do_not_close_then_a_shard_is_not_published(pipeline: Pipeline) -> None:
     job = cancelled_at_two_fifths(pipeline)
-    closure = publish_shard.read_closure(pipeline.objects, pipeline.keys(job), job.attempt)
+    closure = read_closure(pipeline.objects, pipeline.keys(job), job.attempt)
     items = json.loads(pipeline.objects.get(closure.publish_key))
     assert [item["partial"] for item in items] == [False]
     with pytest.raises(NotClosed):
-        pipeline.publish(publish_shard.PublishItem.model_validate(items[0]))
+        pipeline.publish(PublishItem.model_validate(items[0]))
     assert key_of(1) not in str(list(pipeline.objects.list("results/")))

@@ -176,7 +176,7 @@ def test_given_a_requeued_record_that_fails_again_when_the_try_is_over_then_peop
 
 def test_given_bad_lines_when_handed_in_then_each_is_named_and_nothing_is_decided(pipeline: Pipeline) -> None:
     job = in_review(pipeline)
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"business_key": key_of(2), "decision": "accept"},
         {"business_key": key_of(4), "decision": "accept", "output": {"genre": 7, "confidence": 0.5, "SECRET": 1}},
         {"business_key": key_of(6), "decision": "reject"},
