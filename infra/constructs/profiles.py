@@ -40,7 +40,10 @@ class Profile:
 PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyType(
     {
         settings.BuildManifest: Profile(
-            reads=("inbox/", "specs/", "golden/"), writes=("jobs/", "quarantine/"), spool_mb=10_240, asynchronous=True
+            reads=("inbox/", "specs/", "golden/", "prices/"),
+            writes=("jobs/", "quarantine/"),
+            spool_mb=10_240,
+            asynchronous=True,
         ),
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
         settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),

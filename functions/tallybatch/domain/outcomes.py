@@ -38,12 +38,13 @@ ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as billed. `input` includes `cached_input`; `output` includes `reasoning`."""
+    """Tokens as billed. `input` includes `cached_input` and `cache_write`; `output` includes `reasoning`."""
 
     input: int = 0
     cached_input: int = 0
     output: int = 0
     reasoning: int = 0
+    cache_write: int = 0
 
 
 class RawRef(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +103,10 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     model_version: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()
+    cost_nano_usd: int | None = None
+    """Of all that the provider did for this record in this attempt; null, and left out, where nobody can tell."""
+    price: str = ""
+    """`Price.id` of the rates that were applied."""
     raw: RawRef | None = None
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

@@ -212,6 +212,11 @@ class Limits(Section):
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
         default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."
     )
+    allow_unpriced: bool = Field(
+        default=False,
+        description="Whether a model that no list has a price for may be used; what it costs is then unknown and "
+        "counted. Default: false, the file is refused.",
+    )
     deadline: Annotated[timedelta, DurationBetween("1m", "7d")] = Field(
         default=timedelta(hours=48), description="After this long the job ends with what it has. Default: 48h."
     )

@@ -32,6 +32,7 @@ from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.transitions import advance_job, change_job
@@ -224,11 +225,13 @@ def _accept(
         lines=prepared.lines,
         quarantined_lines=bad.bad_count if bad else 0,
     )
+    prices = job_prices(drop.spec, price_book(ports.objects, drop.place.tenant), at=ports.clock.now())
     manifest = describe(
         drop.spec,
         drop.place,
         snapshot,
         prepared.shards,
+        prices=prices,
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
@@ -236,6 +239,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None:
+        refuse_unpriced(drop.spec, prices, where=drop.place.key)
         _pin_prompt(drop, ports.ledger)
         for shard in prepared.shards:
             with shard.path.open("rb") as body:

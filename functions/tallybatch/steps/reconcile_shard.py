@@ -12,9 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
+from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, Usage
+from tallybatch.domain.prices import Price, find
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import Disposition, RetryPolicy
@@ -64,6 +66,17 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     _give_up(row, told, ports.ledger)
     counts = {outcome.value: count for outcome, count in told.counts.items()}
     usage = tally.usage
+    price = price_of(row, context)
+    costs = settle(
+        Biller(price),
+        tally,
+        told.costs,
+        told.unpriced,
+        told=row.provider_tokens,
+        ghosts_told=row.ghost_tokens,
+        lost=min(told.counts[OutcomeClass.MISSING], tally.anomalies["unparsable"]),
+        unread_jobs=row.unread_jobs,
+    )
     if told.drifted:
         tally.anomalies["model_drift"] = told.drifted
 
@@ -77,12 +90,22 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             counts=counts,
             tokens=msgspec.to_builtins(usage),
             duplicate_tokens=_total(tally.ghost_usage),
+            price=price.id if price else "",
+            cost_nano_usd=costs.total,
+            costs=costs.by_class,
+            duplicate_cost_nano_usd=costs.duplicates,
+            unpriced=costs.unpriced,
             anomalies={**now.anomalies, **tally.anomalies},
             updated_at=ports.clock.now(),
         )
 
     change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, reconciled)
     return counts
+
+
+def price_of(row: Submission, context: JobContext) -> Price | None:
+    """At which a submission is booked, None if nobody knew it when the job began."""
+    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, "batch")
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -102,6 +125,7 @@ def _tally(
     strays: list[bytes] = []
     for channel in sorted(name for name in row.channels if not name.startswith((GHOST, META))):
         strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
+    tally.believe(row.provider_tokens)
     disagree = _counts_disagree(row, tally)
     for ghost in row.ghosts:
         for channel in sorted(name for name in row.channels if name.startswith(ghost_prefix(ghost))):
@@ -130,9 +154,16 @@ class _Told:
     accepted: list[tuple[str, Placed]] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     drifted: int = 0
+    costs: Counter[OutcomeClass] = field(default_factory=Counter)
+    """Nano-dollars by class."""
+    unpriced: int = 0
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
+        if outcome.cost_nano_usd is None:
+            self.unpriced += 1
+        elif outcome.cost_nano_usd:
+            self.costs[outcome.outcome] += outcome.cost_nano_usd
         self.drifted += "model_drift" in outcome.notes
         failed = outcome.outcome is not OutcomeClass.SUCCEEDED
         if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
@@ -216,6 +247,8 @@ class _Outcomes:
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
+        price = price_of(row, context)
+        self._price, self._cost = (price.id if price else ""), Biller(price).record
         self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding).check
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
@@ -258,6 +291,8 @@ class _Outcomes:
             model_version=result.model_version,
             finish_reason=result.finish_reason,
             usage=result.usage,
+            cost_nano_usd=self._cost(back),
+            price=self._price,
             raw=back.raw,
         )
 
@@ -269,6 +304,8 @@ class _Outcomes:
             attempt=self._row.attempt,
             tries=record.tries,
             outcome=OutcomeClass.REUSED,
+            cost_nano_usd=0,
+            price="",
             reused_from=answer.uri,
         )
 
@@ -289,4 +326,5 @@ class _Outcomes:
             reason=reason,
             provider=row.provider,
             provider_job_id=row.provider_job_id,
+            cost_nano_usd=0,
         )

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from tallybatch.contracts import JobInput, SealReply
-from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_tokens
+from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_money, total_tokens
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import Conflict, LedgerBusy, NotClosed
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.prices import usd
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import final_counts, job_report
@@ -136,7 +137,7 @@ def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: 
             attempts=closure.attempt,
             submissions=closure.submissions,
             tokens=total_tokens(closure),
-            cost_usd=None,
+            cost_usd=usd(total_money(closure).known_cost),
             closed_at=closure.at,
             objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
             results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),

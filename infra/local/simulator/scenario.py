@@ -35,6 +35,9 @@ class RecordFault(StrEnum):
     BAD_SCHEMA = "bad_schema"
     WRONG_MODEL = "wrong_model"
     U2028 = "u2028"
+    CACHED_PROMPT = "cached_prompt"
+    THINKING = "thinking"
+    LONG_PROMPT = "long_prompt"
 
     MISSING = "missing"
     STATUS_ZERO = "status_zero"

@@ -13,6 +13,7 @@ import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import job_failure
 from tallybatch.adapters.providers.common.failures import scrubbed
+from tallybatch.domain.outcomes import Usage
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 STATES: Mapping[str, ProviderState] = {
@@ -56,6 +57,8 @@ class _Manifest(msgspec.Struct):
     totalRecordCount: int = 0  # noqa: N815
     successRecordCount: int = 0  # noqa: N815
     errorRecordCount: int = 0  # noqa: N815
+    inputTokenCount: int | None = None  # noqa: N815
+    outputTokenCount: int | None = None  # noqa: N815
 
 
 class Page(msgspec.Struct):
@@ -108,13 +111,16 @@ def read_job(raw: bytes) -> Read:
 
 
 def with_manifest(job: ProviderJob, manifest: bytes) -> ProviderJob:
-    """The job with the larger of its own counts and those of `manifest.json.out`: Get may tell zeros, or none."""
+    """The job with the larger of its own counts and those of `manifest.json.out`: Get may tell zeros, or none. Only
+    the manifest tells the tokens of the whole job."""
     try:
-        told = _counts(_manifest(manifest))
+        read = _manifest(manifest)
+        told = _counts(read)
     except (ValueError, RecursionError):
         return job
     counts = {name: max(job.counts.get(name, 0), told.get(name, 0)) for name in {*job.counts, *told}}
-    return replace(job, counts=counts)
+    usage = Usage(input=read.inputTokenCount, output=read.outputTokenCount or 0) if read.inputTokenCount else None
+    return replace(job, counts=counts, usage=usage)
 
 
 def gone(job_arn: str, raw: bytes) -> ProviderJob:
