@@ -95,7 +95,13 @@ class TallybatchStack(Stack):
         state_machine = workflow.state_machine
         build = functions.add(BuildManifest, {"state_machine_arn": state_machine.state_machine_arn})
         state_machine.grant_start_execution(build)
-        sweep = functions.add(Sweep, {"state_machine_arn": state_machine.state_machine_arn})
+        sweep = functions.add(
+            Sweep,
+            {
+                "state_machine_arn": state_machine.state_machine_arn,
+                "provider_file_hours": str(options.provider_file_hours),
+            },
+        )
         workflow.allow_repair(sweep)
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(
@@ -107,9 +113,11 @@ class TallybatchStack(Stack):
             planned_time="" if options.local else SCHEDULED_TIME,
             **shared,
         )
-        Observability(
+        observability = Observability(
             self,
             "Observability",
+            key=keys.key,
+            alarm_email=options.alarm_email,
             queues={**functions.queues, "Intake": intake.queue, "Schedules": schedules.queue},
             state_machine=state_machine,
         )
@@ -123,6 +131,7 @@ class TallybatchStack(Stack):
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
             "SweepFunction": sweep.function_name,
+            "AlarmTopic": observability.topic.topic_arn,
             "Region": self.region,
         }.items():
             CfnOutput(self, name, value=value)

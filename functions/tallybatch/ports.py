@@ -23,6 +23,8 @@ class ObjectInfo:
     sha256: str = ""
     version_id: str = ""
     last_modified: float = 0
+    intent: str = ""
+    """What whoever wrote the object put into its metadata under `tallybatch`; filled by `head`."""
 
 
 class Objects(Protocol):
@@ -61,6 +63,10 @@ class Objects(Protocol):
 
     def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""
+
+    def retain(self, key: str, retention: str, *, version_id: str = "") -> None:
+        """Set the retention tag of an object that others wrote; its other tags stay. Raises `BadInput` if it has no
+        room for one more."""
 
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
         """Server-side copy into this bucket."""
@@ -180,6 +186,8 @@ class ProviderJob:
     """Ended before it ran, for lack of quota: wait and submit again, no attempt used up."""
     failure: OutcomeClass | None = None
     """Of a job that failed as a whole, without results, and would fail again as it is: the class of all its records."""
+    untried: bool = False
+    """`failure` is the account's (its rights, its bill), not the records': none has used up a try."""
     usage: Usage | None = None
     """Tokens as billed for the whole job so far, where the provider tells them."""
 
@@ -259,6 +267,17 @@ class ProviderApi(Protocol):
 
     def cancel(self, provider_job_id: str) -> ProviderJob: ...
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether request and result files lie at the provider, and not in our own bucket."""
+
+    def result_files(self, job: ProviderJob) -> Mapping[str, str]:
+        """What `delete_file` takes to delete a job's results, by a word for each."""
+
+    def delete_file(self, file_id: str) -> bool:
+        """Delete a request file, or one of `result_files`. False if the provider itself says that it has none of that
+        name. Raises `ProviderRefused`, or `ProviderUnavailable` when it cannot tell."""
+
     def download(self, channel: str) -> Iterator[bytes]:
         """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
 
@@ -275,6 +294,11 @@ class Clock(Protocol):
 class Events(Protocol):
     def publish(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Put an event on the bus: `kind` is e.g. `JobCompleted`; ids, counts and URIs only."""
+
+
+class TaskTokens(Protocol):
+    def wake(self, token: str) -> bool:
+        """Tell the task that waits with this token to go on. False if none does, or no more."""
 
 
 class Executions(Protocol):

@@ -12,6 +12,12 @@ from infra.constructs.nag import wildcard
 from infra.options import Source
 
 READ_ACTIONS = ("s3:GetObject", "s3:GetObjectVersion")
+TAG_ACTIONS = (
+    "s3:GetObjectTagging",
+    "s3:GetObjectVersionTagging",
+    "s3:PutObjectTagging",
+    "s3:PutObjectVersionTagging",
+)
 WRITE_ACTIONS = ("s3:PutObject", "s3:PutObjectTagging", "s3:AbortMultipartUpload")
 KEY_ACTIONS = (
     "kms:Decrypt",

@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.constructs.access import (
     READ_ACTIONS,
+    TAG_ACTIONS,
     WRITE_ACTIONS,
     allow,
     allow_below,
@@ -170,6 +171,8 @@ class Functions(Construct):
             allow_list(role, bucket_arn, profile.readable)
         if profile.writes:
             allow_below(role, bucket_arn, profile.writes, WRITE_ACTIONS)
+        if profile.tags:
+            allow_below(role, bucket_arn, profile.tags, TAG_ACTIONS)
         if model is DiscoverBackfill:
             allow_sources(role, bucket_arn, self._sources)
         if "event_bus" in model.model_fields:

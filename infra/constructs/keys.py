@@ -43,3 +43,12 @@ class Keys(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
             )
         )
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsToTheEncryptedTopic",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            )
+        )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
@@ -29,18 +34,24 @@ def _metric(function: type[Settings], name: str, statistic: str = "Sum") -> clou
 
 
 class Observability(Construct):
-    """Single alarms only, each true after one period of five minutes."""
+    """Single alarms only, each true after one period of five minutes. Each tells `topic` when it goes off and when it
+    ends: whoever wants to know subscribes there."""
 
     def __init__(
         self,
         scope: Construct,
         construct_id: str,
         *,
+        key: kms.IKey,
         queues: Mapping[str, sqs.IQueue],
         state_machine: sfn.IStateMachine,
+        alarm_email: str,
     ) -> None:
-        """`queues`: dead-letter queues by what they belong to."""
+        """`queues`: dead-letter queues by what they belong to. `alarm_email` "" subscribes nobody."""
         super().__init__(scope, construct_id)
+        self.topic = self._topic(key)
+        if alarm_email:
+            self.topic.add_subscription(subscriptions.EmailSubscription(alarm_email))
         for name, queue in queues.items():
             self._alarm(
                 f"{name}DeadLetters",
@@ -58,6 +69,24 @@ class Observability(Construct):
             )
 
         self._dashboard(queues, state_machine)
+
+    def _topic(self, key: kms.IKey) -> sns.Topic:
+        """A topic with a policy of its own has not SNS's default one, so CloudWatch must be let in by name (CloudWatch
+        User Guide, "Notifying users on alarm changes"). The key's policy lets it encrypt."""
+        stack = Stack.of(self)
+        topic = sns.Topic(
+            self, "Alarms", display_name=f"Tallybatch {stack.stack_name}", master_key=key, enforce_ssl=True
+        )
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsOfThisAccount",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            )
+        )
+        return topic
 
     def _dashboard(self, queues: Mapping[str, sqs.IQueue], state_machine: sfn.IStateMachine) -> None:
         """Jobs by how they ended and how long they took, records by what became of them, executions, dead letters."""
@@ -87,7 +116,7 @@ class Observability(Construct):
             )
 
     def _alarm(self, construct_id: str, metric: cloudwatch.IMetric, description: str) -> None:
-        cloudwatch.Alarm(
+        alarm = cloudwatch.Alarm(
             self,
             construct_id,
             metric=metric,
@@ -97,3 +126,6 @@ class Observability(Construct):
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
+        tell = actions.SnsAction(self.topic)
+        alarm.add_alarm_action(tell)
+        alarm.add_ok_action(tell)

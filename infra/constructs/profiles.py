@@ -20,12 +20,13 @@ CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """`reads` and `writes` are key prefixes of the bucket. A writer may also read what it writes: a write-once that
-    finds an object compares it. `spool_mb` is the size of /tmp. `asynchronous`: invoked by events, so failed ones go
-    to a dead-letter queue."""
+    """`reads`, `writes` and `tags` are key prefixes of the bucket. A writer may also read what it writes: a write-once
+    that finds an object compares it. `tags`: may set the tags of what others wrote. `spool_mb` is the size of /tmp.
+    `asynchronous`: invoked by events, so failed ones go to a dead-letter queue."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     table: tuple[str, ...] = READ_LEDGER + MOVE_STATE
     memory_mb: int = FULL_CORE_MB
     timeout_s: int = LONGEST_S
@@ -42,6 +43,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.BuildManifest: Profile(
             reads=("inbox/", "specs/", "golden/", "prices/"),
             writes=("jobs/", "quarantine/"),
+            tags=("inbox/",),
             spool_mb=10_240,
             asynchronous=True,
         ),
@@ -54,9 +56,11 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             writes=("jobs/", "quarantine/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=4096
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
+        settings.ApproveCanary: Profile(writes=("jobs/",), memory_mb=512, timeout_s=60),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(memory_mb=1024, asynchronous=True),
+        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
     }
 )

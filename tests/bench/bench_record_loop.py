@@ -7,6 +7,7 @@ so that only our own work is measured (bench_ledger measures the ledger).
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import resource
@@ -30,6 +31,7 @@ from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import AcceptedAnswer, Submission
+from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import ObjectInfo
 from tallybatch.steps import build_manifest, reconcile_shard
 from tests.support.memory_ledger import MemoryLedger
@@ -126,10 +128,7 @@ def make_outputs(folder: Path, job_key: str) -> None:
     answer = json.dumps(json.dumps({"genre": "Drama", "confidence": 0.9}))
     for shard in manifest.shards:
         packed = (folder / keys.shard(shard.sha256)).read_bytes()
-        ids = [
-            json.loads(line)["record_id"]
-            for line in zstandard.ZstdDecompressor().decompressobj().decompress(packed).splitlines()
-        ]
+        ids = [json.loads(line)["record_id"] for line in read_zstd_lines(io.BytesIO(packed))]
         dice.shuffle(ids)
         lines = [_output_line(record_id, number, answer, filler) for number, record_id in enumerate(ids)]
         marker = submission_key(job_key=job_key, shard_sha256=shard.sha256, attempt=1, generation=1)

@@ -17,7 +17,7 @@ from tallybatch.domain.errors import (
     QuotaRefused,
     ResultsGone,
 )
-from tallybatch.domain.outcomes import OutcomeClass
+from tallybatch.domain.outcomes import OutcomeClass, Usage
 from tallybatch.ports import ProviderState
 from tests.support.bedrock import NOVA, ROLE_ARN, bedrock_client
 from tests.support.loopback import Loopback, Reply, Request, json_reply, serving, unused_port
@@ -132,15 +132,17 @@ def test_given_nobody_listens_when_created_then_it_was_provably_never_sent() -> 
     ("status", "name"),
     [
         (400, "ValidationException"),
+        (400, "ExpiredTokenException"),
         (403, "AccessDeniedException"),
         (403, "UnrecognizedClientException"),
         (404, "ResourceNotFoundException"),
     ],
 )
 def test_given_a_refusal_when_created_then_nothing_was_created(status: int, name: str) -> None:
-    with serving(lambda _: refusal(status, name)) as server, pytest.raises(ProviderRefused, match=name):
+    with serving(lambda _: refusal(status, name)) as server, pytest.raises(ProviderRefused, match=name) as caught:
         create(api(server))
     assert len(server.journal) == 1
+    assert caught.value.account == (name not in ("ValidationException", "ResourceNotFoundException"))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,13 @@ def test_given_no_answer_when_read_then_unavailable_and_not_gone(answer: Reply) 
 def test_given_a_job_that_has_ended_when_read_then_its_files_are_listed_and_the_manifest_fills_its_counts() -> None:
     objects = MemoryObjects()
     base = "provider/acme/job/5ub/abcdefghij12/"
-    told = {"totalRecordCount": 9, "successRecordCount": 8, "errorRecordCount": 1}
+    told = {
+        "totalRecordCount": 9,
+        "successRecordCount": 8,
+        "errorRecordCount": 1,
+        "inputTokenCount": 70,
+        "outputTokenCount": 30,
+    }
     for name, body in {
         "b.jsonl.out": b"b",
         "a.jsonl.out": b"a",
@@ -260,6 +268,7 @@ def test_given_a_job_that_has_ended_when_read_then_its_files_are_listed_and_the_
         "meta-manifest": base + "manifest.json.out",
     }
     assert dict(found.counts) == {"total": 9, "completed": 8, "failed": 1}
+    assert found.usage == Usage(input=70, output=30)
     assert b"".join(client.download(found.channels["output-1"])) == b"b"
     with pytest.raises(ResultsGone):
         list(client.download(base + "c.jsonl.out"))

@@ -207,6 +207,18 @@ def test_retention_becomes_a_tag(world: World) -> None:
     assert world.retention_of("untagged") == ""
 
 
+def test_retaining_an_object_of_somebody_else_tags_it_and_leaves_its_bytes(world: World) -> None:
+    world.write_as_user(world.objects, "inbox/film", b"ours to read")
+    info = world.objects.head("inbox/film")
+    assert info is not None
+    world.objects.retain("inbox/film", "7d", version_id=info.version_id)
+    world.objects.retain("inbox/film", "2d")
+    assert (world.retention_of("inbox/film"), world.objects.get("inbox/film")) == ("2d", b"ours to read")
+    assert world.objects.head("inbox/film") == info
+    with pytest.raises(NotFound):
+        world.objects.retain("inbox/other", "2d")
+
+
 def test_ranges_end_where_the_object_ends(world: World) -> None:
     world.objects.put_once("frames", b"0123456789")
     reads = {(0, 3): b"012", (7, 3): b"789", (8, 100): b"89", (10, 5): b"", (50, 5): b"", (3, 0): b""}

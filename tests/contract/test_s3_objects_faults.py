@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from tallybatch.adapters.s3_objects import MAX_TRIES, S3Objects
 from tallybatch.adapters.s3_reader import MAX_BREAKS
-from tallybatch.domain.errors import Conflict, NotFound, Permanent, Retryable
+from tallybatch.domain.errors import BadInput, Conflict, NotFound, Permanent, Retryable
 from tests.support.emulated import Emulated
 from tests.support.faults import Answer, BrokenRead, LostReply, sdk_repeats_at_once
 
@@ -212,3 +212,18 @@ def test_a_large_body_carries_its_retention_tag(moto_objects: S3Objects) -> None
     moto_objects.put_once("raw", bytes(9 * MIB), retention="raw=90d")
     tags = boto3.client("s3", region_name="us-east-1").get_object_tagging(Bucket="tagged", Key="raw")["TagSet"]
     assert tags == [{"Key": "retention", "Value": "raw=90d"}]
+
+
+def test_retaining_keeps_the_tags_that_are_there(moto_objects: S3Objects) -> None:
+    client = moto_objects._client
+    client.put_object(Bucket=moto_objects.bucket, Key="film", Body=b"1", Tagging="team=data&retention=365d")
+    moto_objects.retain("film", "7d")
+    tags = client.get_object_tagging(Bucket=moto_objects.bucket, Key="film")["TagSet"]
+    assert tags == [{"Key": "team", "Value": "data"}, {"Key": "retention", "Value": "7d"}]
+
+
+def test_retaining_an_object_that_has_all_its_tags_is_refused(moto_objects: S3Objects) -> None:
+    tags = "&".join(f"t{number}=x" for number in range(10))
+    moto_objects._client.put_object(Bucket=moto_objects.bucket, Key="film", Body=b"1", Tagging=tags)
+    with pytest.raises(BadInput, match="10 tags"):
+        moto_objects.retain("film", "7d")

@@ -9,6 +9,7 @@ from tests.support.fault_run import Ending, Fault
 
 HIT = "Film-007."
 
+NOBODY = {"sections": "review: {classes: []}"}
 _AGAIN = Ending(told={"retryable > succeeded": 1}, attempts=2, jobs=2)
 _MISSING = Ending(told={"missing > succeeded": 1}, attempts=2, jobs=2)
 _UNTOUCHED = Ending()
@@ -59,6 +60,7 @@ RECORD = (
     _record("content_filter", "a filter blocks the answer", _always("refused"), times="always"),
     _record("length", "the answer stops at its length", _always("truncated")),
     _record("bad_json", "the answer is no JSON, once", Ending(told={"unqualified > succeeded": 1}, attempts=2, jobs=2)),
+    _record("fenced_json", "the answer is JSON in a code block", Ending(notes=("fenced_json",))),
     _record(
         "bad_schema",
         "the answer breaks the schema, once",
@@ -100,15 +102,23 @@ LINES = (
     _record("duplicate_same", "a line comes twice", Ending(anomalies={"duplicate_same": 1}, notes=("duplicate_same",))),
     _record(
         "duplicate_different",
-        "two different answers for one id, once",
-        Ending(told={"conflict > succeeded": 1}, attempts=2, jobs=2, anomalies={"conflict": 1}, notes=("conflict",)),
+        "two different answers for one id: people decide",
+        Ending(state="PARTIAL", told={"conflict": 1}, reason="1", anomalies={"conflict": 1}, notes=("conflict",)),
     ),
     _record(
         "duplicate_different",
-        "two different answers for one id in every attempt",
+        "two different answers for one id, once, and the spec has nobody to ask",
+        Ending(told={"conflict > succeeded": 1}, attempts=2, jobs=2, anomalies={"conflict": 1}, notes=("conflict",)),
+        name="duplicate-different-again",
+        spec=NOBODY,
+    ),
+    _record(
+        "duplicate_different",
+        "two different answers for one id in every attempt, and the spec has nobody to ask",
         _always("conflict", attempts=3, anomalies={"conflict": 3}, notes=("conflict",)),
         name="duplicate-different-always",
         times="always",
+        spec=NOBODY,
     ),
     _record(
         "success_and_error",

@@ -126,3 +126,9 @@ def test_jsii_runs_on_the_node_that_came_with_the_wheels() -> None:
     )
     assert done.stdout.strip() == str(node)
     assert "end-of-life" not in done.stderr
+
+
+@pytest.mark.parametrize("address", ["nobody", "a b@example.com", "@example.com", "me@here"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ValidationError, match="alarm_email"):
+        _options(alarm_email=address)

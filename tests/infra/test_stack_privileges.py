@@ -22,7 +22,7 @@ READS = {
     "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "quarantine/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
-    "Sweep": set(),
+    "Sweep": {"provider/", "deletions/"},
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -36,8 +36,10 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/"},
     "FailJob": {"jobs/"},
-    "Sweep": set(),
+    "Sweep": {"deletions/"},
 }
+TAGS = {"BuildManifest": {"inbox/"}}
+"""What others wrote."""
 CLAIMS_RECORDS = {"SubmitShard", "ReconcileShard"}
 READS_SECRET = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
@@ -135,7 +137,10 @@ def test_no_role_has_a_managed_policy(template: Mapping[str, Any]) -> None:
 def test_a_function_reads_and_writes_only_its_prefixes(template: Mapping[str, Any], name: str) -> None:
     assert _prefixes(template, name, "s3:GetObject") == READS[name]
     assert _prefixes(template, name, "s3:PutObject") == WRITES[name]
-    assert _prefixes(template, name, "s3:PutObjectTagging") == WRITES[name]
+    tagged = TAGS.get(name, set())
+    assert _prefixes(template, name, "s3:PutObjectTagging") == WRITES[name] | tagged
+    assert _prefixes(template, name, "s3:PutObjectVersionTagging") == tagged
+    assert _prefixes(template, name, "s3:GetObjectVersionTagging") == tagged
     assert "s3:DeleteObject" not in _actions(template, name)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Match, Template
 
+from infra.app import build_app
+from infra.options import StackOptions
+from infra.stack import function_code
 from tallybatch.settings import FUNCTIONS, StoreSettings
 
 PROVIDER_CALLERS = {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
@@ -184,6 +189,36 @@ def test_each_dead_letter_queue_and_bad_end_has_an_alarm(template: Mapping[str, 
     assert not _of_type(template, "AWS::CloudWatch::CompositeAlarm")
 
 
+def test_every_alarm_tells_the_one_topic_when_it_goes_off_and_when_it_ends(template: Mapping[str, Any]) -> None:
+    ((topic, properties),) = _of_type(template, "AWS::SNS::Topic").items()
+    assert set(properties["Properties"]["KmsMasterKeyId"]) == {"Fn::GetAtt"}
+    for alarm in _of_type(template, "AWS::CloudWatch::Alarm").values():
+        assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": topic}]
+    assert template["Outputs"]["AlarmTopic"]["Value"] == {"Ref": topic}
+    (policy,) = _of_type(template, "AWS::SNS::TopicPolicy").values()
+    denied, allowed = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert (denied["Effect"], denied["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    assert (allowed["Action"], allowed["Principal"]) == ("sns:Publish", {"Service": "cloudwatch.amazonaws.com"})
+    assert set(allowed["Condition"]["StringEquals"]) == {"aws:SourceAccount"}
+    (key,) = _of_type(template, "AWS::KMS::Key").values()
+    granted = {
+        each["Principal"].get("Service"): each["Action"]
+        for each in key["Properties"]["KeyPolicy"]["Statement"]
+        if isinstance(each["Principal"].get("Service"), str)
+    }
+    assert set(granted["cloudwatch.amazonaws.com"]) == {"kms:Decrypt", "kms:GenerateDataKey*"}
+    assert not _of_type(template, "AWS::SNS::Subscription")
+
+
+def test_an_address_for_alarms_is_subscribed(tmp_path: Path) -> None:
+    code = function_code(StackOptions(local=True))
+    build_app({"alarm_email": "data-team@example.com"}, output=tmp_path, code=code).synth()
+    found = json.loads((tmp_path / "Tallybatch.template.json").read_text())
+    (subscription,) = _of_type(found, "AWS::SNS::Subscription").values()
+    told = subscription["Properties"]
+    assert (told["Protocol"], told["Endpoint"]) == ("email", "data-team@example.com")
+
+
 def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -> None:
     assert set(template["Outputs"]) == {
         "Bucket",
@@ -195,6 +230,7 @@ def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -
         "BuildManifestFunction",
         "DiscoverBackfillFunction",
         "SweepFunction",
+        "AlarmTopic",
         "Region",
     }
     assert template["Outputs"]["Region"]["Value"] == "us-east-1"

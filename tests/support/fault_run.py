@@ -251,7 +251,8 @@ class _Look:
         if self.job.state.value != "FAILED":
             counts = self.job.counts
             yield from _differ("records that succeeded", len(accepted), counts["succeeded"])
-            yield from _differ("records that failed", RECORDS - len(accepted), counts["failed"])
+            undone = counts["failed"] + counts["in_review"]
+            yield from _differ("records that failed or wait for people", RECORDS - len(accepted), undone)
         if self.job.state.value == "COMPLETED":
             yield from _differ("published records", accepted, [row["business_key"] for row in self.published])
 

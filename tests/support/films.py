@@ -41,9 +41,10 @@ output:
     additionalProperties: false
     required: [genre, confidence]
     properties: {{genre: {{type: string}}, confidence: {{type: number, minimum: 0, maximum: 1}}}}
-retry: {{max_attempts: {max_attempts}, backoff: 1m, retry_unqualified: {retry_unqualified}}}
+retry: {{max_attempts: {max_attempts}, backoff: 1m, retry_unqualified: {retry_unqualified}{retry}}}
 shards: {{max_records: {shard_records}}}
-limits: {{deadline: {deadline}}}
+limits: {{deadline: {deadline}{limits}}}
+{sections}
 """
 
 
@@ -56,6 +57,7 @@ MODELS = {
 
 
 def spec(provider: str = "openai", **changed: Any) -> str:
+    """`retry` and `limits` are further keys of these sections, `, key: value`; `sections` are further lines."""
     model, endpoint = MODELS[provider]
     values = {
         "provider": provider,
@@ -68,6 +70,9 @@ def spec(provider: str = "openai", **changed: Any) -> str:
         "retry_unqualified": "true",
         "shard_records": 10_000,
         "deadline": "48h",
+        "retry": "",
+        "limits": "",
+        "sections": "",
     }
     return SPEC.format(**{**values, **changed})
 

@@ -112,4 +112,4 @@ class MemoryLedger:
 
 
 def _fresh(claim: RecordClaim) -> RecordRow:
-    return RecordRow(record_key=claim.record_key, owner=claim.job_key, attempt=claim.attempt)
+    return RecordRow(claim.record_key, claim.job_key, claim.attempt, reason=claim.reason)

@@ -15,7 +15,9 @@ from tallybatch.adapters.providers.bedrock import BedrockApi
 from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
+    ApprovalRequest,
     AttemptPlan,
+    CanaryReply,
     FailInput,
     JobInput,
     PublishItem,
@@ -34,9 +36,12 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import ProviderApi
 from tallybatch.steps import (
+    answer_approval,
+    approve_canary,
     build_manifest,
     collect_shard,
     fail_job,
+    judge_canary,
     plan_attempt,
     poll_shard,
     publish_shard,
@@ -49,7 +54,7 @@ from tallybatch.steps import (
 )
 from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
 from tests.support.memory_ledger import MemoryLedger
-from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
+from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
 
 TENANT = "acme"
@@ -85,6 +90,10 @@ class Pipeline:
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
+    tokens: MemoryTaskTokens = field(default_factory=MemoryTaskTokens)
+    people: list[Callable[[], object]] = field(default_factory=list)
+    """What people do while the job waits for one of them."""
+    keep_files_s: float = 24 * 3600
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -124,10 +133,18 @@ class Pipeline:
         self.objects.put(f"specs/{tenant}/{name}.yaml", text.encode())
 
     def upload(
-        self, body: bytes, *, tenant: str = TENANT, spec: str = "genre", version: str = "v1", name: str = "films.jsonl"
+        self,
+        body: bytes,
+        *,
+        tenant: str = TENANT,
+        spec: str = "genre",
+        version: str = "v1",
+        name: str = "films.jsonl",
+        intent: str = "",
     ) -> S3Event:
-        """Put a file into the inbox; returns the event that S3 sends for it."""
-        info = self.objects.put(f"inbox/{tenant}/{spec}/{version}/{name}", body)
+        """Put a file into the inbox; returns the event that S3 sends for it. `intent` is its metadata `tallybatch`."""
+        key = f"inbox/{tenant}/{spec}/{version}/{name}"
+        info = self.objects.write_as_user(key, body, intent=intent) if intent else self.objects.put(key, body)
         etag = info.etag.strip('"')
         return s3_event(info.key, bucket=self.objects.bucket, etag=etag, version_id=info.version_id)
 
@@ -159,7 +176,7 @@ class Pipeline:
         job = self.job(job_key)
         if not job.execution_name or job.state.value not in ("VALIDATED", "CREATED"):
             return None
-        request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket)
+        request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket, attempt=job.attempt)
         return self.work(request)
 
     def work(self, request: JobInput) -> SealReply:
@@ -177,21 +194,48 @@ class Pipeline:
     def _attempts(self, request: JobInput) -> SealReply:
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
-            if reply.verdict != "retry":
+            following: ReconcileReply | CanaryReply = reply
+            if reply.verdict == "canary":
+                following = self.canary(request)
+            elif reply.verdict != "retry":
                 break
-            self.wait(reply.wait_s)
-            request = request.model_copy(update={"attempt": reply.next_attempt})
+            self.wait(following.wait_s)
+            request = request.model_copy(update={"attempt": following.next_attempt})
         if reply.verdict == "closed":
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
 
     def one_attempt(self, request: JobInput) -> ReconcileReply:
-        """PlanAttempt, ShardMap, ReconcileJob."""
+        """PlanAttempt and ShardMap, wave by wave, ReconcileJob."""
         plan = self.task("PlanAttempt", lambda: self.plan(request))
-        for item in self.items(plan):
-            self.shard(item)
+        while True:
+            for item in self.items(plan):
+                self.shard(item)
+            if not plan.next_shard:
+                break
+            wave = request.model_copy(update={"next_shard": plan.next_shard, "wave": plan.wave})
+            plan = self.task("PlanAttempt", lambda wave=wave: self.plan(wave))  # type: ignore[misc]
         return self.task("ReconcileJob", lambda: self.reconcile(request))
+
+    def canary(self, request: JobInput) -> CanaryReply:
+        """JudgeCanary and ApproveCanary, until the rest may go. While the execution waits for its token, the `people`
+        come by, one each time; when nobody is left, the time is over."""
+        while True:
+            reply = self.task("JudgeCanary", lambda: self.judge(request))
+            if reply.verdict != "ask":
+                return reply
+            token = f"token-{len(self.tokens.made) + 1}"
+            self.tokens.made.append(token)
+            ask = ApprovalRequest(
+                tenant=request.tenant, job_key=request.job_key, attempt=reply.attempt, task_token=token
+            )
+            self.task("ApproveCanary", lambda ask=ask: self.ask(ask))  # type: ignore[misc]
+            while token not in self.tokens.woken and self.people:
+                self.people.pop(0)()
+            if token not in self.tokens.woken:
+                self.wait(reply.timeout_s)
+            self.tokens.ended.add(token)
 
     def shard(self, item: ShardItem) -> None:
         """A child execution of ShardMap. A lost one does not lose the others."""
@@ -267,6 +311,18 @@ class Pipeline:
     def reconcile(self, request: JobInput) -> ReconcileReply:
         return reconcile_job.run(request, reconcile_job.Ports(self.objects, self.ledger, self.clock))
 
+    def judge(self, request: JobInput) -> CanaryReply:
+        return judge_canary.run(request, judge_canary.Ports(self.objects, self.ledger, self.clock))
+
+    def ask(self, request: ApprovalRequest) -> None:
+        ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
+        approve_canary.run(request, ports)
+
+    def answer(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
+        """As `tallybatch approve` does."""
+        ports = answer_approval.Ports(self.objects, self.ledger, self.tokens, self.clock)
+        return answer_approval.run(job_key, approve=approve, who=who, reason=reason, ports=ports)
+
     def publish_items(self, reply: ReconcileReply) -> list[PublishItem]:
         """The ItemReader of PublishMap."""
         return [PublishItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(reply.items_key))]
@@ -285,7 +341,8 @@ class Pipeline:
             self.events,
             self.executions,
             self.clock,
-            self.objects.bucket,
+            self.objects,
+            self.keep_files_s,
         )
         return sweep.run(SweepRequest(**request), ports)
 

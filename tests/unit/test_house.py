@@ -150,3 +150,18 @@ def test_nothing_that_is_committed_names_a_place_on_somebodys_machine() -> None:
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
         found += [f"{name}: {match.group()}" for match in place.finditer(text)]
     assert found == []
+
+
+def test_codes_of_problems_are_words_with_underscores() -> None:
+    """A code is what a program tells problems apart by: one way to write it, in a refused spec and in a bad line."""
+    makers = {"Problem", "Finding", "BadLine", "LineRefused", "BrokenFile", "blame", "refuse"}
+    hyphenated = [
+        (name, part.value)
+        for name, tree in modules()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) in makers
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Constant) and re.fullmatch(r"[a-z]+(-[a-z]+)+", str(part.value))
+    ]
+    assert hyphenated == []

@@ -23,6 +23,7 @@ VALUES: dict[str, Any] = {
     "create_within_s": 7.0,
     "unknown_wait_s": 3.25,
     "max_wait_s": 99.0,
+    "provider_file_hours": 48,
 }
 
 

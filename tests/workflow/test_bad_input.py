@@ -128,11 +128,11 @@ def test_given_a_record_twice_when_refused_then_both_lines_are_named(pipeline: P
     ("text", "code", "words"),
     [
         ("", "", "missing_spec"),
-        (spec() + "retrry: {}\n", "unknown-key", "'retry'"),
+        (spec() + "retrry: {}\n", "unknown_key", "'retry'"),
         (spec().replace("name: genre", "name: other"), "spec_name", "'other'"),
         (spec().replace("provider: openai", "provider: openia"), "", "openai"),
         ("name: [", "", ""),
-        (spec() + "canary: {records: 5}\n", "", "not supported yet"),
+        (spec().replace("on_bad_line: reject", "redact: [email]"), "", "not supported yet"),
     ],
     ids=["missing", "unknown key", "another name", "wrong value", "not YAML", "later"],
 )
@@ -210,6 +210,7 @@ def test_given_bad_lines_that_are_quarantined_when_run_then_the_good_ones_are_an
     ]  # fmt: skip
     assert kept[0]["raw"] == "{"
     assert "raw_base64" in kept[2]
+    assert kept[3]["raw"].encode() == film(1)
     manifest = json.loads(pipeline.objects.get(pipeline.keys(job).manifest))
     assert (manifest["source"]["lines"], manifest["source"]["quarantined_lines"]) == (7, 4)
 
@@ -313,3 +314,15 @@ def test_given_earthquakes_when_embedded_then_each_has_one_vector(pipeline: Pipe
     assert {len(row["output"]) for row in rows} == {256}
     assert all(abs(sum(x * x for x in row["output"]) - 1) < 1e-3 for row in rows)
     assert pipeline.verify(job).ok
+
+
+@pytest.mark.parametrize(("asked", "tag"), [("", ""), ("retention: {inbox: 2d}\n", "2d")])
+@pytest.mark.parametrize("body", [GOOD, b"nonsense"], ids=["taken", "refused"])
+def test_given_a_spec_that_says_how_long_the_inbox_keeps_when_dropped_then_the_file_is_tagged_so(
+    pipeline: Pipeline, asked: str, tag: str, body: bytes
+) -> None:
+    pipeline.push_spec(spec(deadline="24h") + asked)
+    pipeline.drop(body)
+    stored = pipeline.objects.stored("inbox/acme/genre/v1/films.jsonl")
+    assert stored is not None
+    assert (stored.retention, stored.body) == (tag, body)

@@ -310,7 +310,7 @@ def test_given_earthquakes_when_embedded_with_titan_then_each_has_its_vector(lin
     job = line_.run((DATA / "earthquakes.jsonl").read_bytes(), spec=name)
 
     rows = results(line_.objects, job)
-    assert (job.state.value, len(rows)) == ("COMPLETED", 200)
+    assert (job.state.value, len(rows)) == ("COMPLETED", 1500)
     assert {len(row["output"]) for row in rows} == {256}
     assert all(abs(sum(value * value for value in row["output"]) - 1) < 1e-6 for row in rows)
     assert tokens_of(line_.certificate(job)) == journal(line_)["tokens_billed"]

@@ -131,7 +131,7 @@ def test_given_canaries_in_record_and_prompt_when_a_job_ends_then_they_are_only_
 
     job = observed_run(pipeline, monkeypatch, BODY)
 
-    assert job.state.value in ("COMPLETED", "FAILED")
+    assert job.state.value in ("COMPLETED", "PARTIAL", "FAILED")
     assert any("SubmitShard" in line for line in told)
     request = next(info.key for info in pipeline.objects.list("jobs/") if info.key.endswith("request.jsonl"))
     assert RECORD.encode() in pipeline.objects.get(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tallybatch.contracts import FailInput, JobInput, ShardItem, SweepReply
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.rows import Submission
 from tallybatch.steps.sweep import MAX_RUNS, UNTOUCHED_S
+from tests.support.bedrock import NOVA, converse
 from tests.support.films import films, scenario, spec, tokens_of
 from tests.support.orphans import create_behind_the_back
 from tests.support.pipeline import RULES, Pipeline
@@ -313,3 +315,28 @@ def test_given_a_failed_job_with_a_create_of_unknown_outcome_when_swept_then_it_
     execute(pipeline, f"{item.job_key}-2")
     assert pipeline.job(item.job_key).state is JobState.COMPLETED
     assert len(journal(pipeline)["creates"]) == 1
+
+
+def test_given_an_orphan_at_bedrock_that_has_ended_when_swept_then_its_manifest_tells_its_tokens(
+    simulator: SimulatorServer,
+) -> None:
+    pipeline = Pipeline(simulator, provider_name="bedrock")
+    scenario(simulator.control, limits={"min_records": 1})
+    request = {"recordId": "R0000000001", "modelInput": converse("Title: Film 1", system="You label films.")}
+    pipeline.objects.put("jobs/acme/none/request.jsonl", json.dumps(request).encode() + b"\n")
+    orphan = pipeline.provider.create(
+        submission_key=MARKER,
+        file_id=pipeline.objects.uri("jobs/acme/none/request.jsonl"),
+        endpoint="Converse",
+        model=NOVA,
+        output_uri=pipeline.objects.uri("provider/acme/none/"),
+    )
+    assert pipeline.sweep().orphans[0].tokens is None
+    pipeline.wait(3600)
+
+    (found,) = pipeline.sweep().orphans
+
+    assert (found.provider, found.provider_job_id, found.state) == ("bedrock", orphan.id, "done")
+    assert found.tokens == journal(pipeline)["tokens_billed"]
+    assert found.tokens is not None
+    assert sum(found.tokens.values()) > 0

@@ -14,6 +14,7 @@ from tests.support.films import films, scenario, spec
 from tests.support.pipeline import Pipeline
 
 KINDS = {
+    "attempts/*/judgement.json",
     "manifest.json", "spec.yaml", "certificate.json", "report.json", "report.html", "shards/*.jsonl.zst",
     "attempts/1/shards.json", "attempts/1/closure.json", "attempts/1/open-*.jsonl.zst", "attempts/1/publish-*.json",
     "attempts/2/shards.json", "attempts/2/closure.json", "attempts/2/open-*.jsonl.zst", "attempts/2/publish-*.json",

@@ -67,9 +67,10 @@ class DynamoDBRecords:
         self._workers = workers
         self._sleep = sleep
         where = f'WHERE "pk" = ? AND "sk" = \'{RECORD_SK}\' AND "owner" = ? AND "answer" IS MISSING'
-        self._insert = f"INSERT INTO \"{table}\" VALUE {{'pk': ?, 'sk': '{RECORD_SK}', 'owner': ?, 'attempt': ?}}"
+        item = f"{{'pk': ?, 'sk': '{RECORD_SK}', 'owner': ?, 'attempt': ?, 'reason': ?}}"
+        self._insert = f'INSERT INTO "{table}" VALUE {item}'
         self._accept = f'UPDATE "{table}" SET "answer" = ? {where}'  # noqa: S608
-        self._take = f'UPDATE "{table}" SET "owner" = ? SET "attempt" = ? {where}'  # noqa: S608
+        self._take = f'UPDATE "{table}" SET "owner" = ? SET "attempt" = ? SET "reason" = ? {where}'  # noqa: S608
 
     def claim(self, claims: Sequence[RecordClaim]) -> list[ClaimResult]:
         """One statement per record: of several claims on one record within a call the first is sent."""
@@ -89,6 +90,7 @@ class DynamoDBRecords:
                 self._take,
                 {"S": claim.job_key},
                 {"N": str(claim.attempt)},
+                {"S": claim.reason},
                 {"S": record_pk(key)},
                 {"S": from_job},
             )
@@ -133,7 +135,13 @@ class DynamoDBRecords:
 
     def _claimed(self, claims: Mapping[str, RecordClaim]) -> dict[str, RecordRow]:
         statements = {
-            key: _statement(self._insert, {"S": record_pk(key)}, {"S": claim.job_key}, {"N": str(claim.attempt)})
+            key: _statement(
+                self._insert,
+                {"S": record_pk(key)},
+                {"S": claim.job_key},
+                {"N": str(claim.attempt)},
+                {"S": claim.reason},
+            )
             for key, claim in claims.items()
         }
         rows = self._written(statements, {key: _fresh(claim) for key, claim in claims.items()})
@@ -256,7 +264,7 @@ def _judge(claim: RecordClaim, row: RecordRow) -> ClaimResult:
 
 
 def _fresh(claim: RecordClaim) -> RecordRow:
-    return RecordRow(record_key=claim.record_key, owner=claim.job_key, attempt=claim.attempt)
+    return RecordRow(claim.record_key, claim.job_key, claim.attempt, reason=claim.reason)
 
 
 def _statement(text: str, *parameters: Item) -> Item:
@@ -289,7 +297,8 @@ def _row(record_key: str, item: Mapping[str, Any]) -> RecordRow:
             length=int(stored["length"]["N"]),
             sha256=stored["sha256"]["S"],
         )
-    return RecordRow(record_key=record_key, owner=item["owner"]["S"], attempt=int(item["attempt"]["N"]), answer=answer)
+    reason = item["reason"]["S"] if "reason" in item else ""
+    return RecordRow(record_key, item["owner"]["S"], int(item["attempt"]["N"]), answer, reason)
 
 
 def _chunks(things: Iterable[_T], size: int) -> Iterable[list[_T]]:

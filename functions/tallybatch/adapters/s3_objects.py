@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from tallybatch.adapters.aws_errors import calling, error_code
 from tallybatch.adapters.s3_multipart import copy_in_parts, part_size, upload_in_parts
 from tallybatch.adapters.s3_reader import CHUNK_BYTES, ResumingBody
-from tallybatch.domain.errors import Conflict, NotFound, Retryable
+from tallybatch.domain.errors import BadInput, Conflict, NotFound, Retryable
 from tallybatch.ports import ObjectInfo
 
 if TYPE_CHECKING:
@@ -40,8 +40,13 @@ MAX_TRIES = 6
 _MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "NotFound", "404"})
 _CHANGED = frozenset({"PreconditionFailed", "412"})
 _RACED = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_RETENTION = "retention"
+_MOST_TAGS = 10
+"""Of one object (S3 User Guide, "Categorizing your objects using tags")."""
 _SHA256 = "sha256"
 _WRITE_ID = "write-id"
+INTENT = "tallybatch"
+"""User metadata of dropped files: `x-amz-meta-tallybatch`."""
 
 
 class S3Objects:
@@ -200,6 +205,26 @@ class S3Objects:
                 self._sleep(0.05 * 2**tries)
         raise self._kept_racing(key)
 
+    def retain(self, key: str, retention: str, *, version_id: str = "") -> None:
+        """S3 writes an object's tags as a whole, so those that are there are read and written again."""
+        version: dict[str, Any] = {"VersionId": version_id} if version_id else {}
+        with calling(self.uri(key)):
+            try:
+                found = self._client.get_object_tagging(Bucket=self._bucket, Key=key, **version)["TagSet"]
+                tags = [tag for tag in found if tag["Key"] != _RETENTION]
+                if len(tags) == _MOST_TAGS:
+                    raise BadInput(
+                        f"the object has {_MOST_TAGS} tags already",
+                        where=self.uri(key),
+                        do="drop it with fewer, or without `retention` of its class in the spec",
+                    )
+                tags.append({"Key": _RETENTION, "Value": retention})
+                self._client.put_object_tagging(Bucket=self._bucket, Key=key, Tagging={"TagSet": tags}, **version)
+            except ClientError as error:
+                if error_code(error) in _MISSING:
+                    raise _not_found(self.uri(key), version_id) from error
+                raise
+
     def copy(self, source_bucket: str, source_key: str, key: str, *, version_id: str = "") -> ObjectInfo:
         """The source's tags stay behind, and its `sha256` too when it comes from another bucket: others may use the
         word. Raises `NotFound` for a missing source, `Retryable` if it changes meanwhile."""
@@ -306,7 +331,7 @@ class S3Objects:
 
 def _headers(content_type: str, metadata: dict[str, str], retention: str) -> dict[str, Any]:
     """Arguments that every way of writing shares; the tag is what the bucket's lifecycle rules read."""
-    tagging = {"Tagging": urlencode({"retention": retention})} if retention else {}
+    tagging = {"Tagging": urlencode({_RETENTION: retention})} if retention else {}
     return {"ContentType": content_type, "Metadata": metadata, **tagging}
 
 
@@ -335,6 +360,7 @@ def _info(key: str, head: dict[str, Any]) -> ObjectInfo:
         sha256=head["Metadata"].get(_SHA256, ""),
         version_id=head.get("VersionId", ""),
         last_modified=head["LastModified"].timestamp(),
+        intent=head["Metadata"].get(INTENT, ""),
     )
 
 

@@ -108,6 +108,10 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
         *((name, count) for name, count in read.get("counts", {}).items()),
         *((f"{name} tokens", count) for name, count in read.get("tokens", {}).items()),
         *(("failed", f"{row['records']} {row['class']}: {row['meaning']}") for row in read.get("failed_by_class", ())),
+        *(
+            ("review", f"{row['records']} {row['class']}: {row['meaning']}")
+            for row in read.get("in_review_by_class", ())
+        ),
         *(("anomaly", f"{row['count']} {row['anomaly']}: {row['meaning']}") for row in read.get("anomalies", ())),
         *(("next", step) for step in read.get("next_steps", ())),
         ("page", uri),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from tallybatch.domain.identity import input_manifest_hash, job_key
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.lines import newline_split
-from tallybatch.domain.preparation import Preparation, prepare
+from tallybatch.domain.preparation import Preparation, Quarantine, prepare
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import Spec
@@ -20,13 +21,14 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
     """ "" for a file that will be refused. Reads the file once (about 15 CPU-s per million records), or twice if bad
     lines are to be left out; another release of the pipeline may give another key."""
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
-        prepared = _prepare(file, spec, tenant, Path(folder), frozenset())
+        prepared = _prepare(file, spec, tenant, Path(folder))
         if prepared.bad_count:
-            if spec.input.on_bad_line != "quarantine" or 0 in prepared.bad_line_numbers:
+            if spec.input.on_bad_line != "quarantine" or prepared.unusable:
                 return ""
             second = Path(folder) / "good"
             second.mkdir()
-            prepared = _prepare(file, spec, tenant, second, prepared.bad_line_numbers)
+            with closing(Quarantine(prepared, second)) as quarantine:
+                prepared = _prepare(file, spec, tenant, second, quarantine)
         if prepared.bad_count or not prepared.records:
             return ""
         return job_key(
@@ -39,7 +41,7 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
         )
 
 
-def _prepare(file: Path, spec: Spec, tenant: str, folder: Path, skip: frozenset[int]) -> Preparation:
+def _prepare(file: Path, spec: Spec, tenant: str, folder: Path, quarantine: Quarantine | None = None) -> Preparation:
     with file.open("rb") as stream:
         source = SourceStream(stream, gzipped=file.name.endswith(".gz"))
         return prepare(
@@ -47,6 +49,6 @@ def _prepare(file: Path, spec: Spec, tenant: str, folder: Path, skip: frozenset[
             reader=record_reader(spec, tenant, formats),
             limits=ShardLimits(spec.shards.max_records, spec.shards.max_bytes),
             folder=folder,
-            skip=skip,
+            quarantine=quarantine,
             keep_raw=spec.input.on_bad_line == "quarantine",
         )

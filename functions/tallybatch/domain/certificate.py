@@ -35,6 +35,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     reused: int
     failed: dict[str, int]
+    in_review: dict[str, int]
     missing: int
     unknown: int
     duplicate: int

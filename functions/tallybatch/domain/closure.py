@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
-from tallybatch.domain.outcomes import OutcomeClass
-from tallybatch.domain.retries import Disposition, RetryPolicy
+from tallybatch.domain.outcomes import NOTHING_USED, OutcomeClass, Used
+from tallybatch.domain.retries import Decision, Disposition, RetryPolicy
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -23,15 +24,47 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     outcome: OutcomeClass
     tries: int
     code: str = ""
+    reason: str = ""
+    used: Used = NOTHING_USED
+    output_cap: int = 0
 
 
-class OpenRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record that goes into the next attempt, and why."""
+HELD = "held"
+"""Reason of a record that was not sent yet, because the canary goes first."""
+
+
+class OpenRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A record that goes into the next attempt, and why; the rest is what its line there says (see `ShardRecord`)."""
 
     record_id: str
     shard_id: str
     tries: int
     reason: str
+    used: Used = NOTHING_USED
+    output_cap: int = 0
+    feedback: str = ""
+
+
+class ReviewRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record that people decide about. `why` is a `ReviewClass`; the outcome is the one of its last attempt, to be
+    found in `outcomes` (S3 key of the outcome object, "" for a record whose shard was lost)."""
+
+    record_id: str
+    shard_id: str
+    tries: int
+    why: str
+    outcome: OutcomeClass
+    code: str = ""
+    outcomes: str = ""
+
+
+class FoldedShard(NamedTuple):
+    """What is left of a shard of the manifest: open records, records for people, and the S3 keys of the outcome objects
+    in which its records appear."""
+
+    open: list[OpenRecord]
+    review: list[ReviewRecord]
+    sources: list[str]
 
 
 class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,13 +90,16 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     duplicate_cost_nano_usd: int = 0
     unpriced: int = 0
     anomalies: dict[str, int] = {}
+    unknown_codes: dict[str, int] = {}
+    """Records by each code that the provider's table does not have."""
     submitted_at: float = 0
     terminal_at: float = 0
 
 
 class Closure(msgspec.Struct, frozen=True, kw_only=True):
     """The sets after an attempt. `failed` counts terminal failures by class; `open` records have a next attempt, or
-    wait for another job (`waiting`) or for their own submission (`unsettled`)."""
+    wait for another job (`waiting`) or for their own submission (`unsettled`); `in_review` counts those that wait for
+    people, by `ReviewClass`."""
 
     job_key: str
     attempt: int
@@ -84,6 +120,15 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     publish_key: str
     """S3 key of what PublishMap would publish."""
     submissions: tuple[SubmissionEntry, ...]
+    held: int = 0
+    """Of `open`: records that were in no attempt yet, because the canary goes first."""
+    in_review: dict[str, int] = {}
+    review_key: str = ""
+    """S3 key of the records in review, one `ReviewRecord` as a JSON line each; "" if there are none."""
+
+    @property
+    def in_review_total(self) -> int:
+        return sum(self.in_review.values())
 
     @property
     def failed_total(self) -> int:
@@ -91,9 +136,9 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """|E| = |S| + |F|, and nothing missing, unknown or double. Reused answers are in S."""
+        """|E| = |S| + |F|, and nothing missing, unknown, double or undecided. Reused answers are in S."""
         return (
-            not (self.missing or self.unknown or self.duplicate or self.open)
+            not (self.missing or self.unknown or self.duplicate or self.open or self.in_review)
             and self.expected == self.succeeded + self.failed_total
         )
 
@@ -106,15 +151,17 @@ class Sets:
     succeeded: int = 0
     reused: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    in_review: Counter[str] = field(default_factory=Counter)
     open: int = 0
     waiting: int = 0
     unsettled: int = 0
+    held: int = 0
     unknown: int = 0
     duplicate: int = 0
 
     @property
     def missing(self) -> int:
-        return self.expected - self.succeeded - sum(self.failed.values()) - self.open
+        return self.expected - self.succeeded - sum(self.failed.values()) - sum(self.in_review.values()) - self.open
 
 
 decode_row = msgspec.json.Decoder(Row).decode
@@ -148,15 +195,17 @@ def fold_shard(
     policy: RetryPolicy,
     *,
     overdue: bool,
-) -> tuple[list[OpenRecord], list[str]]:
-    """Fold one shard of the manifest into `sets`. Returns its open records, and the outcome objects it appears in."""
+    holds_back: bool = False,
+) -> FoldedShard:
+    """Fold one shard of the manifest into `sets`. `holds_back`: a canary goes first, so a record that is in no attempt
+    is held, not missing."""
     expected = set(record_ids)
     sets.expected += len(record_ids)
     sets.duplicate += len(record_ids) - len(expected)
-    by_attempt: list[dict[str, Row]] = []
+    by_attempt: list[dict[str, tuple[str, Row]]] = []
     keys: dict[str, None] = {}
     for attempt in attempts:
-        rows: dict[str, Row] = {}
+        rows: dict[str, tuple[str, Row]] = {}
         for key, row in attempt.take(shard_id):
             if key:
                 keys[key] = None
@@ -164,43 +213,73 @@ def fold_shard(
                 sets.unknown += 1
             elif row.record_id in rows:
                 sets.duplicate += 1
-            rows[row.record_id] = row
+            rows[row.record_id] = key, row
         by_attempt.append(rows)
-    still_open = []
+    folded = FoldedShard([], [], list(keys))
     for record_id in dict.fromkeys(record_ids):
-        decisive, disposition = _history(record_id, by_attempt, policy, overdue=overdue)
-        if decisive is None:
-            continue
-        outcome = decisive.outcome
-        if disposition is Disposition.ACCEPTED:
-            sets.succeeded += 1
-            sets.reused += outcome is OutcomeClass.REUSED
-        elif disposition is Disposition.FAILED:
-            sets.failed[outcome.value] += 1
-        elif disposition is Disposition.RESUME:
+        decided = _history(record_id, by_attempt, policy, overdue=overdue)
+        if decided is not None:
+            _count(sets, shard_id, *decided, folded, policy)
+        elif holds_back:
             sets.open += 1
-            sets.unsettled += 1
-        else:
-            sets.open += 1
-            sets.waiting += outcome is OutcomeClass.WAITING
-            still_open.append(OpenRecord(record_id, shard_id, decisive.tries, decisive.code or outcome.value))
-    return still_open, list(keys)
+            sets.held += 1
+            folded.open.append(OpenRecord(record_id, shard_id, 0, HELD))
+    return folded
+
+
+def _count(
+    sets: Sets, shard_id: str, key: str, row: Row, decision: Decision, folded: FoldedShard, policy: RetryPolicy
+) -> None:
+    disposition, why = decision
+    outcome = row.outcome
+    if disposition is Disposition.ACCEPTED:
+        sets.succeeded += 1
+        sets.reused += outcome is OutcomeClass.REUSED
+    elif disposition is Disposition.FAILED:
+        sets.failed[outcome.value] += 1
+    elif why is not None:
+        sets.in_review[why.value] += 1
+        folded.review.append(ReviewRecord(row.record_id, shard_id, row.tries, why.value, outcome, row.code, key))
+    elif disposition is Disposition.RESUME:
+        sets.open += 1
+        sets.unsettled += 1
+    else:
+        sets.open += 1
+        sets.waiting += outcome is OutcomeClass.WAITING
+        folded.open.append(_again(row, shard_id, policy))
+
+
+def _again(row: Row, shard_id: str, policy: RetryPolicy) -> OpenRecord:
+    return OpenRecord(
+        row.record_id,
+        shard_id,
+        row.tries,
+        row.code or row.outcome.value,
+        row.used,
+        policy.next_cap(row.outcome, row.output_cap),
+        row.reason if policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED else "",
+    )
 
 
 def _history(
-    record_id: str, by_attempt: Sequence[dict[str, Row]], policy: RetryPolicy, *, overdue: bool
-) -> tuple[Row | None, Disposition]:
-    """The row that decides: the first that accepts or fails for good, else the last. An attempt without a row did not
-    have this record."""
-    decisive: Row | None = None
-    disposition = Disposition.RETRY
+    record_id: str, by_attempt: Sequence[dict[str, tuple[str, Row]]], policy: RetryPolicy, *, overdue: bool
+) -> tuple[str, Row, Decision] | None:
+    """The row that decides, with its object's key: the first that accepts or fails for good, else the last, for people
+    may send a record on that waits for them. An attempt without a row did not have this record."""
+    last: tuple[str, Row, Decision] | None = None
     for rows in by_attempt:
-        row = rows.get(record_id)
-        if row is None:
+        found = rows.get(record_id)
+        if found is None:
             continue
-        decisive, disposition = row, policy.decide(row.outcome, row.tries, overdue=False)
-        if disposition in (Disposition.ACCEPTED, Disposition.FAILED):
-            return decisive, disposition
-    if decisive is not None and overdue:
-        disposition = policy.decide(decisive.outcome, decisive.tries, overdue=True)
-    return decisive, disposition
+        key, row = found
+        last = key, row, _decide(row, policy, overdue=False)
+        if last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED):
+            return last
+    if last is not None and overdue and last[2].disposition is not Disposition.REVIEW:
+        key, row, _ = last
+        return key, row, _decide(row, policy, overdue=True)
+    return last
+
+
+def _decide(row: Row, policy: RetryPolicy, *, overdue: bool) -> Decision:
+    return policy.decision(row.outcome, row.tries, overdue=overdue, used=row.used, output_cap=row.output_cap)

@@ -54,7 +54,12 @@ class LedgerBusy(Retryable):
 
 
 class ProviderRefused(Permanent):
-    """The provider answered that it will not do this, and that nothing was created."""
+    """The provider answered that it will not do this, and that nothing was created. `account`: the key, its rights or
+    its bill was refused, whatever the request."""
+
+    def __init__(self, what: str, *, account: bool = False, where: str = "", why: str = "", do: str = "") -> None:
+        super().__init__(what, where=where, why=why, do=do)
+        self.account = account
 
 
 class ResultsGone(Permanent):
@@ -63,6 +68,18 @@ class ResultsGone(Permanent):
 
 class NotClosed(Permanent):
     """Publishing was asked for a job whose sets do not close."""
+
+
+class RolloutStopped(Permanent):
+    """What was tried first was not good enough to go on with the rest."""
+
+
+class ApprovalRejected(Permanent):
+    """A person looked at the canary and said no."""
+
+
+class ApprovalExpired(Permanent):
+    """Nobody approved the canary in time."""
 
 
 class NotFound(Permanent):

@@ -7,7 +7,7 @@ Nothing here depends on a line number, a clock or a random value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -104,15 +104,23 @@ class RecordIdentity:
     def record_id(self, business_key: str, source_version: str) -> str:
         """32 hex characters: this input under this configuration; the id on the wire. H(tenant, business_key,
         source_version, prompt_version, model_config_version)."""
+        return self.record_id_maker()(_encode(business_key), _encode(source_version))
+
+    def record_id_maker(self) -> Callable[[bytes, bytes], str]:
+        """`record_id` for the record loop: takes business key and source version as JSON."""
         head, tail = self._around_id
-        data = b"".join((head, _encode(business_key), b",", _encode(source_version), tail))
-        return hashlib.sha256(data).hexdigest()[:RECORD_ID_HEX]
+        sha256 = hashlib.sha256
+
+        def record_id(business_key: bytes, source_version: bytes) -> str:
+            return sha256(b"%b%b,%b%b" % (head, business_key, source_version, tail)).hexdigest()[:RECORD_ID_HEX]
+
+        return record_id
 
     def record_key(self, record_id: str, source_version: str) -> str:
         """64 hex characters: the slot for one accepted answer. H(tenant, purpose, record_id, source_version,
         prompt_version, schema_version, model_resolved)."""
         head, tail = self._around_key
-        data = b"".join((head, _encode(record_id), b",", _encode(source_version), tail))
+        data = b"%b%b,%b%b" % (head, _encode(record_id), _encode(source_version), tail)
         return hashlib.sha256(data).hexdigest()
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -174,65 +171,3 @@ def _check_keys_slowly(line: bytes) -> None:
         json.loads(line, object_pairs_hook=pairs)
     except RecursionError:
         raise LineRefused("too_deep", _TOO_DEEP) from None
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateKey:
-    key: str
-    first_line: int
-    line: int
-
-
-class KeyIndex:
-    """Finds business keys that occur more than once, in memory that does not grow with the file.
-
-    Keys go to 64 partitions on disk; each is checked alone at the end.
-    """
-
-    _PARTITIONS = 64
-    _FLUSH_RECORDS = 32_768
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._buffers: list[list[str | int]] = [[] for _ in range(self._PARTITIONS)]
-        """Keys and their line numbers, in turn."""
-        self._held = 0
-        self._spilled = False
-
-    def add(self, key: str, line: int) -> None:
-        self._buffers[hash(key) & 63] += (key, line)
-        self._held += 1
-        if self._held >= self._FLUSH_RECORDS:
-            self._spill()
-
-    def _spill(self) -> None:
-        encode = msgspec.msgpack.encode
-        for number, buffer in enumerate(self._buffers):
-            if buffer:
-                body = encode(buffer)
-                with (self._folder / f"keys-{number}").open("ab") as file:
-                    file.write(len(body).to_bytes(4, "big") + body)
-                buffer.clear()
-        self._held = 0
-        self._spilled = True
-
-    def duplicates(self) -> Iterator[DuplicateKey]:
-        """Every occurrence after the first, with both line numbers; order is not defined."""
-        for number, buffer in enumerate(self._buffers):
-            seen: dict[str, int] = {}
-            for key, line in self._partition(number, buffer):
-                first = seen.setdefault(key, line)
-                if first != line:
-                    yield DuplicateKey(key, first, line)
-
-    def _partition(self, number: int, buffer: list[str | int]) -> Iterator[tuple[str, int]]:
-        path = self._folder / f"keys-{number}"
-        if self._spilled and path.exists():
-            with path.open("rb") as file:
-                while head := file.read(4):
-                    yield from _pairs(msgspec.msgpack.decode(file.read(int.from_bytes(head, "big"))))
-        yield from _pairs(buffer)
-
-
-def _pairs(flat: list[str | int]) -> Iterator[tuple[str, int]]:
-    return cast("Iterator[tuple[str, int]]", zip(flat[::2], flat[1::2], strict=True))

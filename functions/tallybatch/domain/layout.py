@@ -65,6 +65,16 @@ def price_keys(tenant: str) -> tuple[str, str]:
     return f"prices/tenants/{tenant}.yaml", "prices/prices.yaml"
 
 
+def golden_key(tenant: str, file: str) -> str:
+    """Where users put their labelled records."""
+    return f"golden/{tenant}/{file}"
+
+
+def latest_key(tenant: str, spec: str) -> str:
+    """Names the newest job of a spec that was published, over all dataset versions."""
+    return f"results/{tenant}/{spec}/latest.json"
+
+
 @dataclass(frozen=True, slots=True)
 class JobKeys:
     """Keys of one job's objects."""
@@ -85,9 +95,28 @@ class JobKeys:
         """The spec as it was when the job began, byte for byte."""
         return self.prefix + "spec.yaml"
 
+    def spec_of_run(self, digest: str) -> str:
+        """The spec that a later run of the job began with, where it is not the first one's."""
+        return f"{self.prefix}specs/{digest}.yaml"
+
+    def golden(self, sha256: str) -> str:
+        """The labels of the golden file as it was when a run began."""
+        return f"{self.prefix}golden/{sha256}.jsonl"
+
+    @property
+    def plan(self) -> str:
+        """What the job would take, of a dry run."""
+        return self.prefix + "plan.json"
+
     @property
     def certificate(self) -> str:
         return self.prefix + "certificate.json"
+
+    @property
+    def deletions(self) -> str:
+        """Which files were deleted at the provider after the job was sealed. Not below the job's prefix, all of which
+        the certificate covers."""
+        return f"deletions/{self.tenant}/{self.job_key}.json"
 
     @property
     def report_json(self) -> str:
@@ -107,6 +136,22 @@ class JobKeys:
         """The shards of an attempt, as ShardMap reads them."""
         return self.attempt(attempt) + "shards.json"
 
+    def wave_items(self, attempt: int, begin: int, end: int) -> str:
+        """A slice of `items`: shards that are let go together."""
+        return f"{self.attempt(attempt)}shards-{begin}-{end}.json"
+
+    def sample(self, attempt: int) -> str:
+        """How the canary represents the job."""
+        return self.attempt(attempt) + "sample.json"
+
+    def canary(self, attempt: int) -> str:
+        """The judgement on the canary."""
+        return self.attempt(attempt) + "canary.json"
+
+    def approval(self, attempt: int) -> str:
+        """Who decided on the canary, when, and why."""
+        return self.attempt(attempt) + "approval.json"
+
     def no_items(self, attempt: int) -> str:
         """The empty list that a cancelled job's ShardMap reads."""
         return self.attempt(attempt) + "no-shards.json"
@@ -115,8 +160,16 @@ class JobKeys:
         """What reconciliation left to do after an attempt; PlanAttempt builds the next one from it."""
         return f"{self.attempt(attempt)}open-{sha256[:16]}.jsonl.zst"
 
+    def review_records(self, attempt: int, sha256: str) -> str:
+        """The records that people decide about, as they are after an attempt."""
+        return f"{self.attempt(attempt)}review-{sha256[:16]}.jsonl.zst"
+
     def closure(self, attempt: int) -> str:
         return self.attempt(attempt) + "closure.json"
+
+    def judgement(self, attempt: int) -> str:
+        """What the gates say of the job, once its sets close."""
+        return self.attempt(attempt) + "judgement.json"
 
     def publish_items(self, attempt: int, sha256: str) -> str:
         return f"{self.attempt(attempt)}publish-{sha256[:16]}.json"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 CHUNK_BYTES = 1 << 20
+BOM = b"\xef\xbb\xbf"
+"""A byte order mark in UTF-8."""
 
 
 def newline_split(chunks: Iterable[bytes], *, cut_at: int = 0) -> Iterator[bytes]:

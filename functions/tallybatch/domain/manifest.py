@@ -70,8 +70,12 @@ class Manifest(_Frozen):
     input_manifest_hash: str
     expected_record_count: int
     shards: tuple[ShardEntry, ...]
+    canary_records: int = 0
+    """How many records are tried before the rest; 0 is none."""
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
+    golden_sha256: str = ""
+    """Of the labels by which the first run is judged, "" without a golden file; they are kept with the job."""
     retention: dict[str, str]
     owner: str
     cost_center: str
@@ -93,8 +97,10 @@ def describe(
     *,
     prices: Sequence[Price] = (),
     spec_digest: str,
+    golden_sha256: str = "",
     created_at: float,
     created_by: str,
+    canary_records: int = 0,
 ) -> Manifest:
     """The manifest of a prepared file; its job_key follows from all that shapes an answer."""
     input_hash = identity.input_manifest_hash(shard.sha256 for shard in shards)
@@ -139,7 +145,9 @@ def describe(
         input_manifest_hash=input_hash,
         expected_record_count=sum(shard.record_count for shard in shards),
         shards=entries,
+        canary_records=canary_records,
         spec_digest=spec_digest,
+        golden_sha256=golden_sha256,
         retention={kind: f"{span.days}d" for kind, span in spec.retention},
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,

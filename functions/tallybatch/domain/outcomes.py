@@ -28,6 +28,8 @@ class OutcomeClass(StrEnum):
     """Expected, and in no channel of the provider's results."""
     CONFLICT = "conflict"
     """Answered more than once, with different content."""
+    REJECTED = "rejected"
+    """People decided that there is no answer to accept."""
     WAITING = "waiting"
     """Another job has this record in flight; its outcome decides. Uses up no attempt."""
     UNSETTLED = "unsettled"
@@ -45,6 +47,18 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output: int = 0
     reasoning: int = 0
     cache_write: int = 0
+
+
+class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a record without an accepted answer has used up over its attempts: tokens as billed (input and output),
+    nano-dollars, and answers with a code that nobody knows."""
+
+    tokens: int = 0
+    nano_usd: int = 0
+    unknown_codes: int = 0
+
+
+NOTHING_USED = Used()
 
 
 class RawRef(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +87,8 @@ class RecordResult(msgspec.Struct, frozen=True, gc=False):
     model_version: str = ""
     request_id: str = ""
     usage: Usage = Usage()
+    unknown_code: bool = False
+    """`code` is in no table of the provider's; `outcome` is RETRYABLE."""
 
 
 NO_OUTPUT = msgspec.Raw(b"null")
@@ -103,10 +119,14 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     model_version: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()
+    raw: RawRef | None = None
+    used: Used = NOTHING_USED
+    """Over all attempts, this one included; not told of an accepted answer."""
+    output_cap: int = 0
+    """Tokens that the answer might have at most, where a retry raised it above the spec's."""
     cost_nano_usd: int | None = None
     """Of all that the provider did for this record in this attempt; null, and left out, where nobody can tell."""
     price: str = ""
     """`Price.id` of the rates that were applied."""
-    raw: RawRef | None = None
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

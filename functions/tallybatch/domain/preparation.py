@@ -6,7 +6,8 @@ Every line is checked before anything is spent. Refused lines go to a file of th
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,12 +15,14 @@ from typing import Protocol
 import msgspec
 
 from tallybatch.domain.errors import Problem
-from tallybatch.domain.input_lines import KeyIndex, LineRefused
+from tallybatch.domain.input_lines import LineRefused
+from tallybatch.domain.key_index import DuplicateKey, KeyIndex
 from tallybatch.domain.records import Prepared
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN_PROBLEMS = 100
+_BATCH_BYTES = 1 << 18
 
 
 class Reader(Protocol):
@@ -38,6 +41,9 @@ class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     raw: str = ""
     raw_base64: str = ""
+
+
+_decode = msgspec.json.Decoder(BadLine).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,7 @@ class _BadLines:
     def add(self, bad: BadLine, raw: bytes = b"") -> None:
         if self._keep_raw:
             self.numbers.add(bad.line)
-            try:
-                bad = msgspec.structs.replace(bad, raw=raw.decode())
-            except UnicodeDecodeError:
-                bad = msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
+            bad = _with_raw(bad, raw)
         self._file.write(msgspec.json.encode(bad) + b"\n")
         self.count += 1
         self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
@@ -85,8 +88,70 @@ class _BadLines:
         self.unusable = True
         self.add(bad)
 
-    def close(self) -> None:
+    def close(self, late: Sequence[BadLine]) -> None:
+        """Put in those that were found only at the end of the file, each in its place. Both are in line order."""
         self._file.close()
+        if not late:
+            return
+        self.count += len(late)
+        for bad in late:
+            self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
+        if self._keep_raw:
+            self.numbers.update(bad.line for bad in late)
+        shown = [Problem(bad.reason, bad.line, code=bad.code) for bad in late[:_SHOWN_PROBLEMS]]
+        self.shown = list(heapq.merge(self.shown, shown, key=lambda problem: problem.line))[:_SHOWN_PROBLEMS]
+        early = self.path.rename(self.path.with_suffix(".early"))
+        with early.open("rb") as found, self.path.open("wb") as merged:
+            pairs = ((_decode(text).line, text) for text in found)
+            late_pairs = ((bad.line, msgspec.json.encode(bad) + b"\n") for bad in late)
+            merged.writelines(text for _, text in heapq.merge(pairs, late_pairs, key=lambda pair: pair[0]))
+        early.unlink()
+
+
+class Quarantine:
+    """The second pass over a file whose bad lines are left out: leaves them out, and completes bad_lines.jsonl, which
+    is in line order as the file is, by the bytes of those that were found to be bad only at the end."""
+
+    def __init__(self, first: Preparation, folder: Path) -> None:
+        self.numbers = first.bad_line_numbers
+        self.bad_lines = folder / "quarantined.jsonl"
+        self._found = first.bad_lines.open("rb")
+        self._file = self.bad_lines.open("wb")
+
+    def take(self, line: bytes) -> None:
+        """The next bad line of the file."""
+        text = self._found.readline()
+        bad = _decode(text)
+        self._file.write(text if bad.raw or bad.raw_base64 else msgspec.json.encode(_with_raw(bad, line)) + b"\n")
+
+    def close(self) -> None:
+        self._found.close()
+        self._file.close()
+
+
+def _with_raw(bad: BadLine, raw: bytes) -> BadLine:
+    try:
+        return msgspec.structs.replace(bad, raw=raw.decode())
+    except UnicodeDecodeError:
+        return msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
+
+
+class _Batch:
+    """Records on their way to the index and the shards: handed on many at a time, which costs less for each."""
+
+    def __init__(self, keys: KeyIndex, writer: ShardWriter) -> None:
+        self._keys = keys
+        self._writer = writer
+        self.records: list[tuple[int, Prepared]] = []
+        """Line numbers and records."""
+        self.total = 0
+
+    def flush(self) -> None:
+        records = self.records
+        self._keys.extend([record.business_key for _, record in records], [number for number, _ in records])
+        self._writer.extend([record.line for _, record in records], [record.request_bytes for _, record in records])
+        self.total += len(records)
+        records.clear()
 
 
 def prepare(
@@ -95,51 +160,52 @@ def prepare(
     reader: Reader,
     limits: ShardLimits,
     folder: Path,
-    skip: Collection[int] = frozenset(),
+    quarantine: Quarantine | None = None,
     keep_raw: bool = False,
 ) -> Preparation:
     """Read all lines; write shard files and bad_lines.jsonl into `folder`.
 
     `lines` may raise `BrokenFile` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
-    `skip` are line numbers to leave out: the second pass of a file whose bad lines are quarantined one by one.
+    `quarantine` takes the lines to leave out, in the second pass over a file.
     """
     bad = _BadLines(folder / "bad_lines.jsonl", keep_raw)
     keys = KeyIndex(folder)
     writer = ShardWriter(folder, limits)
-    read, add_record, add_key = reader.read, writer.add, keys.add
-    number = records = 0
+    batch = _Batch(keys, writer)
+    read, take = reader.read, batch.records.append
+    max_bytes = limits.max_bytes
+    skip: frozenset[int] = quarantine.numbers if quarantine else frozenset()
+    number = held = 0
     try:
         for number, line in enumerate(lines, 1):
             if number == 1 and (whole := _wrong_format(line)):
                 bad.refuse_file(BadLine(0, *whole))
                 break
-            if skip and number in skip:
+            if number in skip:
+                quarantine.take(line)  # type: ignore[union-attr]
                 continue
             try:
                 prepared = read(line)
-                size = prepared.request_bytes
-                if size > limits.max_bytes:
-                    raise LineRefused(
-                        "record_too_large", f"its request has {size:,} bytes; a shard may have {limits.max_bytes:,}"
-                    )
+                if prepared.request_bytes > max_bytes:
+                    raise _too_large(prepared, max_bytes)
             except LineRefused as refused:
                 bad.add(BadLine(number, refused.code, refused.reason), line)
                 continue
-            add_key(prepared.business_key, number)
-            add_record(prepared.line, size)
-            records += 1
+            take((number, prepared))
+            held += len(line)
+            if held >= _BATCH_BYTES:
+                batch.flush()
+                held = 0
     except BrokenFile as broken:
         bad.refuse_file(BadLine(number + 1, broken.code, broken.reason))
-    for twice in sorted(keys.duplicates(), key=lambda found: found.line):
-        reason = f"the business key {twice.key!r} occurs twice: first on line {twice.first_line}"
-        bad.add(BadLine(twice.line, "duplicate_key", reason, twice.first_line, twice.key))
-    if not records and not bad.count:
+    batch.flush()
+    if not batch.total and not bad.count:
         bad.refuse_file(BadLine(0, "empty_file", "the file holds no record"))
-    bad.close()
+    bad.close([_twice(found) for found in keys.duplicates()])
     return Preparation(
         shards=writer.close(),
         lines=number,
-        records=records,
+        records=batch.total,
         bad_count=bad.count,
         bad_by_code=bad.by_code,
         problems=tuple(bad.shown),
@@ -149,6 +215,11 @@ def prepare(
     )
 
 
+def _twice(found: DuplicateKey) -> BadLine:
+    reason = f"the business key {found.key!r} occurs twice: first on line {found.first_line}"
+    return BadLine(found.line, "duplicate_key", reason, found.first_line, found.key)
+
+
 class BrokenFile(Exception):
     """The byte stream of the input itself is damaged."""
 
@@ -156,6 +227,11 @@ class BrokenFile(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+def _too_large(record: Prepared, max_bytes: int) -> LineRefused:
+    reason = f"its request has {record.request_bytes:,} bytes; a shard may have {max_bytes:,}"
+    return LineRefused("record_too_large", reason)
 
 
 def _wrong_format(first: bytes) -> tuple[str, str] | None:

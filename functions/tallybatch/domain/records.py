@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from hashlib import sha256
+from operator import itemgetter
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from tallybatch.domain.identity import RecordIdentity, sha256_hex
+from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.input_lines import LineRefused, decode_object, pointer_reader, read_key, resolve
+from tallybatch.domain.outcomes import NOTHING_USED, Used
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -25,6 +29,12 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parent_job_key: str = ""
     parent_shard_id: str = ""
     retry_reason: str = ""
+    used: Used = NOTHING_USED
+    """By the attempts before."""
+    output_cap: int = 0
+    """Raised cap of the answer's tokens, 0: the spec's."""
+    feedback: str = ""
+    """Why the last answer was not accepted; told to the model."""
 
 
 encode_record = msgspec.json.Encoder().encode
@@ -32,12 +42,17 @@ encode_sorted = msgspec.json.Encoder(order="sorted").encode
 decode_record = msgspec.json.Decoder(ShardRecord).decode
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, gc=False):
     """A record that passed every check: its shard line without newline, and the bytes its request line will have."""
 
     business_key: str
     line: bytes
     request_bytes: int
+
+
+Measure = Callable[[dict[str, Any]], int]
+"""Gives the bytes of the request line for an input, newline included; raises `LineRefused` when the template cannot be
+filled."""
 
 
 class RecordReader:
@@ -50,14 +65,18 @@ class RecordReader:
         fields: Sequence[str],
         source_version: str,
         identity: RecordIdentity,
-        measure: Callable[[dict[str, Any]], int],
+        measure: Measure,
+        around: int | None = None,
     ) -> None:
-        """`measure` gives the bytes of the request line for an input, newline included; it raises `LineRefused` when
-        the template cannot be filled."""
+        """`around`, if given: the bytes of a request line beyond the canonical JSON of its fields, where that is all
+        that varies as long as each field is a string (see `rendering.Requests.around`)."""
         self._key_steps, self._key = pointer_reader(key), key
-        self._fields = tuple(fields)
+        self._fields = tuple(sorted(fields))
+        self._pick = _picker(self._fields)
+        self._encode = _UsedFields(self._fields).encode
+        self._around = around
         self._version_steps, self._version = pointer_reader(source_version), source_version
-        self._record_id = identity.record_id
+        self._record_id = identity.record_id_maker()
         self._measure = measure
 
     def read(self, line: bytes) -> Prepared:
@@ -69,13 +88,20 @@ class RecordReader:
             business_key = resolve(source, self._key_steps, self._key)
         business_key = read_key(business_key)
         try:
-            used = {name: source[name] for name in self._fields}
+            values = self._pick(source)
         except KeyError as missing:
             raise LineRefused("missing_field", f"field {missing.args[0]!r} is missing") from None
-        encoded = encode_sorted(used)
-        version = self._source_version(source) if self._version else sha256_hex(encoded)
-        record_id = self._record_id(business_key, version)
-        return Prepared(business_key, _shard_line(record_id, business_key, version, encoded), self._measure(used))
+        only_strings = set(map(type, values)) == _ONLY_STRINGS
+        encoded = self._encode(values, line if only_strings else b"\\")
+        if self._version:
+            version = encode_sorted(self._source_version(source))
+        else:
+            version = b'"%b"' % sha256(encoded).hexdigest().encode()
+        key = encode_sorted(business_key)
+        shard_line = _SHARD_LINE % (self._record_id(key, version).encode(), key, version, encoded)
+        if only_strings and self._around is not None and not splits_lines(encoded):
+            return Prepared(business_key, shard_line, self._around + len(encoded))
+        return Prepared(business_key, shard_line, self._measure(dict(zip(self._fields, values, strict=True))))
 
     def _source_version(self, source: dict[str, Any]) -> str:
         value = resolve(source, self._version_steps, self._version)
@@ -93,11 +119,11 @@ class NativeReader:
         id_field: str,
         identity: RecordIdentity,
         problem: Callable[[dict[str, Any]], str],
-        measure: Callable[[dict[str, Any]], int],
+        measure: Measure,
     ) -> None:
         """`problem` names what is wrong with a native line, "" if nothing is."""
         self._id_field = id_field
-        self._record_id = identity.record_id
+        self._record_id = identity.record_id_maker()
         self._problem = problem
         self._measure = measure
 
@@ -108,16 +134,46 @@ class NativeReader:
             raise LineRefused("native_line", reason)
         business_key = read_key(source.pop(self._id_field))
         encoded = encode_sorted(source)
-        version = sha256_hex(encoded)
-        record_id = self._record_id(business_key, version)
-        return Prepared(business_key, _shard_line(record_id, business_key, version, encoded), self._measure(source))
+        version = b'"%b"' % sha256(encoded).hexdigest().encode()
+        key = encode_sorted(business_key)
+        shard_line = _SHARD_LINE % (self._record_id(key, version).encode(), key, version, encoded)
+        return Prepared(business_key, shard_line, self._measure(source))
 
 
-def _shard_line(record_id: str, business_key: str, version: str, encoded_input: bytes) -> bytes:
-    """The encoding of a `ShardRecord`, put together from parts that are encoded already."""
-    return b'{"record_id":"%b","business_key":%b,"source_version":%b,"input":%b}' % (
-        record_id.encode(),
-        encode_sorted(business_key),
-        encode_sorted(version),
-        encoded_input,
+_SHARD_LINE = b'{"record_id":"%b","business_key":%b,"source_version":%b,"input":%b}'
+"""The encoding of a `ShardRecord`, put together from parts that are encoded already."""
+
+
+_ONLY_STRINGS = {str}
+
+
+def _picker(fields: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """Takes the fields' values from a source."""
+    return itemgetter(*fields) if len(fields) > 1 else lambda source: tuple(source[name] for name in fields)
+
+
+class _UsedFields:
+    """The canonical JSON of a record's fields, which are in the order of their names."""
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        places = {f"f{number}": name for number, name in enumerate(fields)}
+        values: list[tuple[str, Any]] = [(place, Any) for place in places]
+        slices: list[tuple[str, Any]] = [(place, msgspec.Raw) for place in places]
+        self._values = msgspec.defstruct("Values", values, rename=places, gc=False)
+        self._slices = msgspec.json.Decoder(msgspec.defstruct("Slices", slices, rename=places, gc=False)).decode
+        names = (encode_sorted(name).replace(b"%", b"%%") for name in fields)
+        self._pattern = b"{" + b",".join(name + b":%b" for name in names) + b"}"
+
+    def encode(self, values: tuple[Any, ...], line: bytes) -> bytes:
+        """`line` is where the values were read from. If they are all strings and it holds no escape, each is in there
+        just as its canonical form is."""
+        if b"\\" in line:
+            return encode_sorted(self._values(*values))
+        return self._pattern % astuple(self._slices(line))
+
+
+def splits_lines(encoded: bytes) -> bool:
+    """Whether a character is in it that request lines hold as an escape. To look for one byte first is much quicker."""
+    return (b"\xe2" in encoded and (b"\xe2\x80\xa8" in encoded or b"\xe2\x80\xa9" in encoded)) or (
+        b"\xc2" in encoded and b"\xc2\x85" in encoded
     )

@@ -1,15 +1,21 @@
-"""What follows from an outcome: accepted, once more, or terminally failed."""
+"""What follows from an outcome: accepted, once more, terminally failed, or people decide."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from tallybatch.domain.outcomes import ACCEPTED, OutcomeClass
+from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OutcomeClass, Used
 
 _C = OutcomeClass
-FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED})
+FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED, _C.REJECTED})
+MAX_UNKNOWN_CODES = 2
+"""A code that nobody knows is tried once more; a second one of the kind ends the record."""
 MAX_BACKOFF_S = 3600
+DAY_S = 86_400
 WAITING_S = 60
 """First pause before looking again for records that another job has in flight, or for a shard that was lost."""
 
@@ -20,32 +26,150 @@ class Disposition(StrEnum):
     RESUME = "resume"
     """Its submission is still out; a new one could pay for it twice."""
     FAILED = "failed"
+    REVIEW = "review"
+    """Nothing more is automatic, and the spec lets people decide. The job cannot close before they have."""
+
+
+FINAL = frozenset({Disposition.ACCEPTED, Disposition.FAILED, Disposition.REVIEW})
+
+
+class ReviewClass(StrEnum):
+    """Why a record without an accepted answer is at its end: the words of the spec's `review.classes`."""
+
+    CONFLICT = "conflict"
+    """Answered more than once, with different content. Goes to people at once; a spec that does not list it tries
+    again."""
+    REFUSED = "refused"
+    UNQUALIFIED = "unqualified"
+    TRUNCATED = "truncated"
+    PERMANENT = "permanent"
+    EXHAUSTED = "exhausted"
+    """Out of tries or of time without an answer: retryable, expired, cancelled or missing to the end."""
+    OVER_CAP = "over_cap"
+    """Another try might do, and the record has used up its tokens or its dollars."""
+
+
+_ENDS: Mapping[OutcomeClass, ReviewClass] = {
+    _C.CONFLICT: ReviewClass.CONFLICT,
+    _C.REFUSED: ReviewClass.REFUSED,
+    _C.UNQUALIFIED: ReviewClass.UNQUALIFIED,
+    _C.TRUNCATED: ReviewClass.TRUNCATED,
+    _C.PERMANENT: ReviewClass.PERMANENT,
+    _C.RETRYABLE: ReviewClass.EXHAUSTED,
+    _C.EXPIRED: ReviewClass.EXHAUSTED,
+    _C.CANCELLED: ReviewClass.EXHAUSTED,
+    _C.MISSING: ReviewClass.EXHAUSTED,
+}
+
+
+class Decision(NamedTuple):
+    """`why` names the end of a record that goes to people, None for all others."""
+
+    disposition: Disposition
+    why: ReviewClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedCap:
+    """Each cut answer's next try may have `factor` times as many tokens as the last, up to `most`. `base` is the
+    spec's own cap."""
+
+    base: int
+    factor: float
+    most: int
+
+    def after(self, cap: int) -> int:
+        """The cap after one of `cap` (0: the base) was too small; 0 if there is none left."""
+        now = cap or self.base
+        raised = min(int(now * self.factor), self.most)
+        return raised if raised > now else 0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`backoff_s` doubles with each attempt, up to an hour."""
+    """`backoff_s` doubles with each attempt, up to an hour. `review` are the ends that people decide about. The caps
+    are of one record over all its attempts, in tokens and nano-dollars; `window` is the part of each day in which
+    attempts may begin, as seconds after midnight UTC (it may span midnight)."""
 
     max_attempts: int
     backoff_s: float
     retry_unqualified: bool = True
+    review: frozenset[ReviewClass] = frozenset()
+    max_tokens: int | None = None
+    max_nano_usd: int | None = None
+    raised_cap: RaisedCap | None = None
+    feedback: bool = False
+    window: tuple[int, int] | None = None
 
-    def decide(self, outcome: OutcomeClass, tries: int, *, overdue: bool) -> Disposition:
-        """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again."""
+    def decision(
+        self,
+        outcome: OutcomeClass,
+        tries: int,
+        *,
+        overdue: bool,
+        used: Used = NOTHING_USED,
+        output_cap: int = 0,
+    ) -> Decision:
+        """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again.
+        `used` and `output_cap` are those of the outcome's row."""
+        if outcome is OutcomeClass.CONFLICT and ReviewClass.CONFLICT in self.review:
+            return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
+        disposition = self._automatic(outcome, tries, overdue=overdue, used=used, output_cap=output_cap)
+        why = _ENDS.get(outcome) if disposition is Disposition.FAILED else None
+        if disposition is Disposition.RETRY and outcome is not OutcomeClass.WAITING and self._over_cap(used, tries):
+            disposition, why = Disposition.FAILED, ReviewClass.OVER_CAP
+        return Decision(Disposition.REVIEW, why) if why in self.review else Decision(disposition)
+
+    def decide(self, outcome: OutcomeClass, tries: int, *, overdue: bool, used: Used = NOTHING_USED) -> Disposition:
+        """As `decision`, without why."""
+        return self.decision(outcome, tries, overdue=overdue, used=used).disposition
+
+    def _automatic(
+        self, outcome: OutcomeClass, tries: int, *, overdue: bool, used: Used, output_cap: int
+    ) -> Disposition:
         if outcome in ACCEPTED:
             return Disposition.ACCEPTED
         if outcome is OutcomeClass.UNSETTLED:
             return Disposition.RESUME
-        if outcome in FOREVER_FAILED or overdue:
+        if overdue or (outcome in FOREVER_FAILED and not self._with_more_tokens(outcome, output_cap)):
             return Disposition.FAILED
         if outcome is OutcomeClass.WAITING:
             return Disposition.RETRY
         if outcome is OutcomeClass.UNQUALIFIED and not self.retry_unqualified:
             return Disposition.FAILED
+        if used.unknown_codes >= MAX_UNKNOWN_CODES:
+            return Disposition.FAILED
         return Disposition.RETRY if tries < self.max_attempts else Disposition.FAILED
 
-    def wait_s(self, attempt: int, *, only_waiting: bool) -> int:
-        """Pause after `attempt`, in whole seconds. It grows while a job only waits, too: each round has its events in
-        the execution's history."""
+    def _with_more_tokens(self, outcome: OutcomeClass, output_cap: int) -> bool:
+        return outcome is OutcomeClass.TRUNCATED and bool(self.next_cap(outcome, output_cap))
+
+    def next_cap(self, outcome: OutcomeClass, output_cap: int) -> int:
+        """The next attempt's raised cap, 0 for the spec's own; for a cut answer 0 means that no more may be had."""
+        if outcome is not OutcomeClass.TRUNCATED:
+            return output_cap
+        return self.raised_cap.after(output_cap) if self.raised_cap is not None else 0
+
+    def _over_cap(self, used: Used, tries: int) -> bool:
+        """Whether one more try, at the mean of those so far, would go beyond a cap."""
+        return _beyond(used.tokens, tries, self.max_tokens) or _beyond(used.nano_usd, tries, self.max_nano_usd)
+
+    def wait_s(self, attempt: int, *, only_waiting: bool, now: float = 0) -> int:
+        """Pause after `attempt`, in whole seconds from `now` (Unix seconds). It grows while a job only waits, too: each
+        round has its events in the execution's history. A job that only waits takes no heed of the window."""
         first_s = WAITING_S if only_waiting else self.backoff_s
-        return int(min(first_s * 2 ** min(attempt - 1, 20), max(MAX_BACKOFF_S, first_s)))
+        wait = int(min(first_s * 2 ** min(attempt - 1, 20), max(MAX_BACKOFF_S, first_s)))
+        return wait if self.window is None or only_waiting else wait + _until(self.window, now + wait)
+
+
+def _beyond(used: int, tries: int, cap: int | None) -> bool:
+    if cap is None or not used:
+        return False
+    return used * (tries + 1) > cap * tries if tries else used >= cap
+
+
+def _until(window: tuple[int, int], moment: float) -> int:
+    """Whole seconds until the window is open, 0 if it is."""
+    opens, closes = window
+    since_opening = (moment - opens) % DAY_S
+    return 0 if since_opening < (closes - opens) % DAY_S else math.ceil(DAY_S - since_opening)

@@ -7,6 +7,25 @@ import msgspec
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person is asked to let a job go on after its canary. Times are Unix seconds."""
+
+    attempt: int
+    """The one whose canary is meant."""
+    asked_at: float
+    expires_at: float
+    token: str = ""
+    """Of the task that waits for the answer: whoever has it can wake the execution. Never logged or shown."""
+    decision: str = ""
+    """`approved` or `rejected`."""
+    decided_at: float = 0
+    decided_by: str = ""
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"Approval(attempt={self.attempt}, decision={self.decision!r}, decided_by={self.decided_by!r})"
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One manifest being executed. Times are Unix seconds; counts are records."""
 
@@ -29,14 +48,26 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    spec_digest: str = ""
+    """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
+    golden_sha256: str = ""
+    """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
+    dry_run: bool = False
+    """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
+    released: int = 0
+    """The attempt after whose canary the whole job was let go; 0 is not yet."""
+    approval: Approval | None = None
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""
     certificate: str = ""
     results_uri: str = ""
     report: str = ""
+    provider_files_deleted_at: float = 0
+    deletions: str = ""
+    """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -74,6 +105,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reused_records: int = 0
     waiting_records: int = 0
     file_id: str = ""
+    earlier_files: tuple[str, ...] = ()
+    """Request files of earlier generations at the provider."""
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""
@@ -81,6 +114,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusal_code: str = ""
     refusal_class: str = ""
     """The outcome class of every record for that reason."""
+    untried: bool = False
+    """The refusal says nothing about the records: none was looked at, and none has used up a try."""
     unknown_since: float = 0
     evidence: tuple[Evidence, ...] = ()
     absences: tuple[Evidence, ...] = ()
@@ -123,7 +158,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unpriced: int = 0
     """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}
-    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree."""
+    """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
+    unknown_code, fetched_again, results_gone, duplicate_submission."""
+    unknown_codes: dict[str, int] = {}
+    """Records by each code that the provider's table does not have."""
 
 
 class RecordClaim(msgspec.Struct, frozen=True, gc=False):
@@ -132,6 +170,8 @@ class RecordClaim(msgspec.Struct, frozen=True, gc=False):
     record_key: str
     job_key: str
     attempt: int
+    reason: str = ""
+    """Why it is tried again, "" for the first time."""
 
 
 class AcceptedAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -153,9 +193,10 @@ NOBODY = ""
 
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One slot for an accepted answer. `owner` is the job_key that may spend on it, or NOBODY; `answer` is set once
-    accepted."""
+    accepted. `attempt` is the last in which the record was claimed, `reason` why that was not the first."""
 
     record_key: str
     owner: str
     attempt: int
     answer: AcceptedAnswer | None = None
+    reason: str = ""

@@ -10,15 +10,26 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, Strict, StringConstraints, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from tallybatch.domain import identity as ids
 from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
+from tallybatch.domain.spec_sections import (
+    CodeClass,
+    CodeName,
+    Owner,
+    RaiseOutputCap,
+    Retention,
+    Review,
+    Section,
+    Window,
+)
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
 MAX_RECORDS = 50_000
@@ -77,10 +88,6 @@ def _drop_default(schema: dict[str, Any]) -> None:
 def _derived(description: str) -> Any:
     """A field that is "" until `spec_file` fills in what the description says."""
     return Field(default="", description=description, json_schema_extra=_drop_default)
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Input(Section):
@@ -147,14 +154,32 @@ class Output(Section):
 
 
 class Golden(Section):
-    file: Annotated[str, StringConstraints(min_length=1)] = Field(description="Labelled records, below golden/.")
-    field: FieldName = Field(description="Field of the output that is compared.")
-    min_accuracy: Share = Field(description="Share of labelled records that must be right, 0 to 1.")
+    file: Annotated[str, StringConstraints(pattern=FILE_PATTERN)] = Field(
+        description="Labelled records: a JSONL file in golden/<tenant>/, each line with the business key under "
+        "input.key, as in the input, and the label."
+    )
+    field: FieldName = Field(description="Field (or JSON pointer) of the output that is compared with the label.")
+    label: FieldName | None = Field(
+        default=None,
+        description="Field (or JSON pointer) of the label in the file; a line whose label is null has none. Default: "
+        "the same as `field`.",
+    )
+    min_accuracy: Share = Field(
+        description="Share of the job's labelled records that must be right, 0 to 1; one without an accepted answer "
+        "is not right."
+    )
 
 
 class Quality(Section):
     rules: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Strict(False)] = Field(
-        default=(), description="CEL expressions over `input` and `output` that must be true. Default: none."
+        default=(),
+        description="CEL expressions over `input` (the fields used) and `output` that must be true of each answer. "
+        "Default: none.",
+    )
+    quotes: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (or JSON pointers, `*` for each element) of the output that must occur in the input, word "
+        "for word, whatever the white space. Default: none.",
     )
     golden: Golden | None = Field(default=None, description="Accuracy gate on labelled records. Default: none.")
     min_acceptance: Share | None = Field(
@@ -175,10 +200,39 @@ class Retry(Section):
     retry_unqualified: bool = Field(
         default=True, description="Whether an answer that fails its checks is asked for again. Default: true."
     )
+    feedback: bool = Field(
+        default=False,
+        description="Whether a record that is asked again is told, after the prompt, why its last answer failed its "
+        "checks (places in the schema and rules, never the answer). Default: false.",
+    )
+    raise_output_cap: RaiseOutputCap | None = Field(
+        default=None,
+        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: "
+        "none, a cut answer is final.",
+    )
+    window: Window | None = Field(
+        default=None,
+        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the "
+        "pause is prolonged up to it. Default: none, at any time.",
+    )
+    codes: dict[CodeName, CodeClass] = Field(
+        default={},
+        description="What a record's error code or finish reason means, where the provider's table says otherwise or "
+        "does not have it; retryable, expired and cancelled are tried again. Default: none. A code in neither is tried "
+        "once more.",
+    )
     small_set: Literal["wait", "on_demand", "review"] = Field(
         default="wait",
         description="What to do with a retry set below the provider's minimum. OpenAI has none. Default: wait.",
     )
+
+    @property
+    def window_s(self) -> tuple[int, int] | None:
+        """Opening and closing as seconds after midnight UTC."""
+        if self.window is None:
+            return None
+        opens, closes = (int(moment[:2]) * 3600 + int(moment[3:]) * 60 for moment in self.window.split("-"))
+        return opens, closes
 
 
 class Target(Section):
@@ -187,9 +241,25 @@ class Target(Section):
 
 
 class Canary(Section):
-    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(description="Size of the first sample.")
+    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(
+        description="Size of the sample that is tried first; raised to what the provider takes at least. A job that is "
+        "hardly larger has no canary."
+    )
     min_acceptance: Share = Field(default=0.9, description="Share of it that must be accepted, 0 to 1. Default: 0.9.")
-    approval: Literal["auto", "manual"] = Field(default="auto", description="Who lets the rest go. Default: auto.")
+    approval: Literal["auto", "manual"] = Field(
+        default="auto",
+        description="What lets the rest go once the canary has passed: its figures (`auto`), or a person with "
+        "`tallybatch approve` (`manual`). Default: auto.",
+    )
+    approval_timeout: Annotated[timedelta, DurationBetween("1m", "7d")] = Field(
+        default=timedelta(hours=24),
+        description="How long a person may take, limits.deadline permitting; then the job ends EXPIRED. Default: 24h.",
+    )
+    strata: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (of `input.fields`) whose values must all be represented in the sample, beside size and "
+        "script of the records. Default: none.",
+    )
 
 
 class Shards(Section):
@@ -217,35 +287,16 @@ class Limits(Section):
         description="Whether a model that no list has a price for may be used; what it costs is then unknown and "
         "counted. Default: false, the file is refused.",
     )
+    max_tokens_per_record: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Tokens (input and output) that one record may use over all attempts: it is tried again only while "
+        "a further try like those before stays within. Default: no limit.",
+    )
     deadline: Annotated[timedelta, DurationBetween("1m", "7d")] = Field(
         default=timedelta(hours=48), description="After this long the job ends with what it has. Default: 48h."
     )
     priority: Literal["low", "normal", "high"] = Field(
         default="normal", description="Order in which jobs of one pool get quota. Default: normal."
-    )
-
-
-class Retention(Section):
-    inbox: Annotated[timedelta, DurationBetween("1d", "3650d", whole="1d")] = Field(
-        default=timedelta(days=30), description="Life of dropped files, whole days. Default: 30d."
-    )
-    working: Annotated[timedelta, DurationBetween("1d", "3650d", whole="1d")] = Field(
-        default=timedelta(days=30), description="Life of shards and request files, whole days. Default: 30d."
-    )
-    raw: Annotated[timedelta, DurationBetween("1d", "3650d", whole="1d")] = Field(
-        default=timedelta(days=90), description="Life of the provider's bytes as received, whole days. Default: 90d."
-    )
-    results: Annotated[timedelta, DurationBetween("1d", "3650d", whole="1d")] = Field(
-        default=timedelta(days=365), description="Life of accepted results, whole days. Default: 365d."
-    )
-
-
-class Owner(Section):
-    submitted_by: Annotated[str, StringConstraints(max_length=256)] = Field(
-        default="", description="Who answers for the job. Default: empty."
-    )
-    cost_center: Annotated[str, StringConstraints(max_length=256)] = Field(
-        default="", description="Where the cost goes; quote it if it is a number. Default: empty."
     )
 
 
@@ -282,6 +333,7 @@ class Spec(Section):
     output: Output = Field(default=Output(), description="What an answer must look like, and how results are written.")
     quality: Quality = Field(default=Quality(), description="Checks on answers beyond their schema.")
     retry: Retry = Field(default=Retry(), description="What happens to records without an accepted answer.")
+    review: Review = Field(default=Review(), description="Which records people decide about.")
     fallback: Annotated[tuple[Target, ...], Strict(False)] = Field(
         default=(), description="Other providers to try, in order. Default: none."
     )

@@ -62,13 +62,13 @@ def _exact_model(spec: Spec) -> Iterator[Finding]:
     what = "moves to another model without notice"
     if spec.model not in spec.aliases and _FLOATING.search(spec.model):
         reason = f"'{spec.model}' {what}; name an exact version, or list it under `aliases` with the version it means"
-        yield Finding(("model",), reason, "model-not-exact")
+        yield Finding(("model",), reason, "model_not_exact")
     for alias, target in spec.aliases.items():
         path = ("aliases", alias)
         if target in spec.aliases:
-            yield Finding(path, f"'{target}' is an alias itself; name an exact version", "model-not-exact")
+            yield Finding(path, f"'{target}' is an alias itself; name an exact version", "model_not_exact")
         elif _FLOATING.search(target):
-            yield Finding(path, f"'{target}' {what}; name an exact version", "model-not-exact")
+            yield Finding(path, f"'{target}' {what}; name an exact version", "model_not_exact")
 
 
 def _pointers(spec: Spec) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _parameters(spec: Spec) -> Iterator[Finding]:
         elif name in ENDPOINT_LACKS[dialect]:
             yield Finding(path, f"the endpoint {spec.endpoint} has no such parameter", "parameter")
         elif name not in KNOWN and near:
-            yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown-key")
+            yield Finding(path, f"unknown key '{name}'; did you mean '{near[0]}'?", "unknown_key")
 
 
 def _provider_limits(spec: Spec) -> Iterator[Finding]:
@@ -178,7 +178,18 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
         reason = f"must be at most {most // 1_000_000}MB, which is what {spec.provider} takes in one file"
         yield Finding(("shards", "max_bytes"), reason, "range")
     if spec.provider == "gemini" and spec.model_resolved.startswith("models/"):
-        yield Finding(("model",), "write it without `models/`, as answers name it", "model-not-exact")
+        yield Finding(("model",), "write it without `models/`, as answers name it", "model_not_exact")
+
+
+def _strata(spec: Spec) -> Iterator[Finding]:
+    """A shard holds only the fields that may leave the account."""
+    for number, name in enumerate(spec.canary.strata if spec.canary else ()):
+        path: Path = ("canary", "strata", number)
+        if spec.is_native:
+            yield Finding(path, "a native file's lines are whole requests and have no fields; remove it", "native")
+        elif name not in spec.input.fields:
+            near = nearest(name, list(spec.input.fields))
+            yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown_field")
 
 
 def _embeddings(spec: Spec) -> Iterator[Finding]:
@@ -235,6 +246,26 @@ def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
             yield Finding(("retention", name), reason, "retention")
 
 
+def _retries(spec: Spec) -> Iterator[Finding]:
+    """What a retry can change of a request."""
+    retry, base = spec.retry, spec.generation.get("max_output_tokens")
+    whole = spec.is_native or spec.is_embedding
+    if retry.window is not None and retry.window_s is not None and len(set(retry.window_s)) == 1:
+        yield Finding(("retry", "window"), "must open and close at different times", "range")
+    if retry.feedback and whole:
+        yield Finding(("retry", "feedback"), "there is no prompt of ours to put it after; remove it", "retry")
+    if retry.raise_output_cap is None:
+        return
+    path: Path = ("retry", "raise_output_cap")
+    if whole:
+        yield Finding(path, "there is no generation.max_output_tokens to raise; remove it", "retry")
+    elif base is None:
+        yield Finding(path, "needs generation.max_output_tokens, which it raises", "retry")
+    elif retry.raise_output_cap.max <= base:
+        reason = f"must be more than generation.max_output_tokens, {base}"
+        yield Finding((*path, "max"), reason, "range")
+
+
 _NATIVE_READS: tuple[Path, ...] = (("input", "format"), ("prompt",), ("provider",), ("input", "key"))
 
 CHECKS: tuple[Check, ...] = (
@@ -245,10 +276,12 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
+    Check((("canary",), ("input", "format"), ("input", "fields"), ("prompt", "user")), _strata),
     Check((("provider",), ("endpoint",), ("shards",), ("model",), ("aliases",)), _provider_limits),
     Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
     Check((("endpoint",), ("model",), ("aliases",)), _parameters),
     Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
     Check((_SCHEMA_PATH,), _output_schema),
+    Check((("retry",), ("generation",), ("input", "format"), ("endpoint",), ("model",), ("aliases",)), _retries),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
 )

@@ -12,8 +12,10 @@ from pydantic_core import ErrorDetails
 from tallybatch.domain import templates
 from tallybatch.domain.errors import BadInput
 from tallybatch.domain.parameters import KNOWN as KNOWN_PARAMETERS
-from tallybatch.domain.spec import LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
+from tallybatch.domain.spec import FILE_PATTERN, LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_checks import CHECKS, Finding, nearest
+from tallybatch.domain.spec_quality import QUALITY_CHECKS
+from tallybatch.domain.spec_sections import CODE_PATTERN, WINDOW_PATTERN
 from tallybatch.domain.spec_support import NOT_SUPPORTED, REMOVE, UNSUPPORTED, mark_unsupported
 from tallybatch.domain.units import shown
 from tallybatch.domain.yaml_file import Path, YamlFile, read_yaml
@@ -41,6 +43,9 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
 }
 _PATTERNS: Mapping[str, str] = {
     LABEL_PATTERN: "use letters, digits, `.`, `_` and `-`, at most 64, beginning with a letter or digit",
+    WINDOW_PATTERN: "write the two times of day, in UTC: 22:00-06:00",
+    CODE_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 64, beginning with a letter or digit",
+    FILE_PATTERN: "use letters, digits, `.`, `_` and `-`, at most 128, beginning with a letter or digit",
     MODEL_PATTERN: "use letters, digits, `.`, `_`, `:`, `/` and `-`, at most 256, beginning with a letter or digit",
 }
 
@@ -140,7 +145,7 @@ def _is_blamed(source: YamlFile, path: Path) -> bool:
 
 
 def _checked(spec: Spec, source: YamlFile) -> None:
-    for check in CHECKS:
+    for check in (*CHECKS, *QUALITY_CHECKS):
         if any(_is_blamed(source, path) for path in check.reads):
             continue
         findings = list(check.run(spec))
@@ -193,7 +198,7 @@ def _told(detail: ErrorDetails, path: Path, source: YamlFile) -> tuple[str, str]
     if kind == "missing":
         return "is required", "missing"
     if kind == "extra_forbidden":
-        return _unknown_key(path), "unknown-key"
+        return _unknown_key(path), "unknown_key"
     if value is None and (kind in _KINDS or kind in ("literal_error", "unit")):
         return "has no value; give it one, or remove the key to get the default", "empty"
     if kind == "string_type" and isinstance(value, bool | int | float) and path in source.places:

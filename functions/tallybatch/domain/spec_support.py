@@ -15,7 +15,7 @@ from tallybatch.domain.spec import Spec
 from tallybatch.domain.units import shown
 
 NOT_YET = "not supported yet"
-NOT_SUPPORTED = "not-supported"
+NOT_SUPPORTED = "not_supported"
 """Code of the problem."""
 
 REMOVE = f"{NOT_YET} in this release; remove the key"
@@ -32,13 +32,9 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("quality", "rules")),
-    Unsupported(("quality", "golden")),
-    Unsupported(("quality", "min_acceptance")),
     Unsupported(("quality", "review_sample")),
     Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),
-    Unsupported(("canary",)),
     Unsupported(("limits", "max_cost_usd")),
     Unsupported(("limits", "max_cost_per_record_usd")),
     Unsupported(("limits", "priority"), only=("normal",)),

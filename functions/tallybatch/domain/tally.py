@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -24,6 +24,14 @@ class Tallied(msgspec.Struct, gc=False):
     """What each of its executions in the bound job used; None: there was one, whose result this is."""
 
 
+_UNKNOWN = Tallied(RecordResult("", OutcomeClass.MISSING), RawRef("", 0, 0, ""))
+"""Stands for an id that was not expected."""
+
+
+_AROUND_A_LINE = (1, 3, 4)
+"""Bytes of a carriage return, of a byte order mark, and of both: with and without, it is the same line."""
+
+
 class ShardTally:
     """Collects result lines in any order. Unknown ids and repeated ids are counted, never dropped silently."""
 
@@ -40,7 +48,7 @@ class ShardTally:
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
-        delivered twice is one execution, told by its request id or, where there is none, by what it says."""
+        delivered twice is one execution, told by its request id or, where there is none, by its bytes."""
         return total_usage([self._known_usage, *self.strangers])
 
     @property
@@ -69,25 +77,28 @@ class ShardTally:
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        known = self._by_id.get(result.record_id)
-        if known is None and result.record_id not in self._by_id:
+        record_id = result.record_id
+        known = self._by_id.get(record_id, _UNKNOWN)
+        if known is None:
+            self._by_id[record_id] = Tallied(result, raw)
+            self._book(result.usage)
+        elif known is _UNKNOWN:
             self._strangers.append((result.request_id, result.usage))
             self.anomalies["unknown"] += 1
             return False
-        if known is None or not _same_execution(known, result, raw):
-            usage = result.usage
-            self._input += usage.input
-            self._cached_input += usage.cached_input
-            self._output += usage.output
-            self._reasoning += usage.reasoning
-            self._cache_write += usage.cache_write
-            if known is not None:
-                known.billed = (*_billed(known), usage)
-        if known is None:
-            self._by_id[result.record_id] = Tallied(result, raw)
         else:
+            if not _same_execution(known, result, raw):
+                self._book(result.usage)
+                known.billed = (*_billed(known), result.usage)
             self._add_again(known, result, raw)
         return True
+
+    def _book(self, usage: Usage) -> None:
+        self._input += usage.input
+        self._cached_input += usage.cached_input
+        self._output += usage.output
+        self._reasoning += usage.reasoning
+        self._cache_write += usage.cache_write
 
     def add_ghost(self, result: RecordResult, raw: RawRef, provider_job_id: str) -> None:
         """A line of a duplicate provider job: it is billed too, and its answer counts where there is no other."""
@@ -129,9 +140,9 @@ class ShardTally:
         if anomaly not in known.notes:
             known.notes += (anomaly,)
 
-    def __iter__(self) -> Iterator[tuple[str, Tallied | None]]:
-        """Every expected id, in the order given, with what came back for it."""
-        return iter(self._by_id.items())
+    def returned(self) -> Collection[Tallied | None]:
+        """What came back for every expected id, in the order given."""
+        return self._by_id.values()
 
 
 def total_usage(usages: Iterable[Usage]) -> Usage:
@@ -149,7 +160,9 @@ def _billed(known: Tallied) -> tuple[Usage, ...]:
 def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:
     if result.request_id or known.result.request_id:
         return result.request_id == known.result.request_id
-    return raw.sha256 == known.raw.sha256 or result == known.result
+    if raw.sha256 == known.raw.sha256:
+        return True
+    return abs(raw.length - known.raw.length) in _AROUND_A_LINE and result == known.result
 
 
 def _answered(result: RecordResult) -> bool:

@@ -54,6 +54,12 @@ class Template:
         environment.fuel = FUEL
         self._render = environment.render_template
 
+    @property
+    def each_once(self) -> frozenset[str] | None:
+        """The variables, if the template is nothing but text around them and names none twice."""
+        names = frozenset(self._names)
+        return names if self._parts is not None and len(names) == len(self._names) else None
+
     def render(self, fields: dict[str, Any]) -> str:
         """The text for one record; integers of any size keep their digits."""
         if self._parts is not None:

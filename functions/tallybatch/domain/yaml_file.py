@@ -87,7 +87,7 @@ def read_yaml(data: bytes, *, file: str, what: str) -> YamlFile:
             raise refuse("the file is empty", 1, "empty")
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
-            raise refuse("the file must be a mapping of keys, such as `name: film-genre`", line, "not-a-mapping")
+            raise refuse("the file must be a mapping of keys, such as `name: film-genre`", line, "not_a_mapping")
         reader = _Reader()
         result = YamlFile()
         reader.file = result
@@ -100,7 +100,7 @@ def read_yaml(data: bytes, *, file: str, what: str) -> YamlFile:
         mark = error.problem_mark or error.context_mark
         raise refuse(_told(error), mark.line + 1 if mark else 1, "yaml") from None
     except _TooMuchError as error:
-        raise refuse(str(error), error.line, "too-large") from None
+        raise refuse(str(error), error.line, "too_large") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -108,7 +108,7 @@ def read_yaml(data: bytes, *, file: str, what: str) -> YamlFile:
 
 def _decode(data: bytes, refuse: Any) -> str:
     if len(data) > MAX_FILE_BYTES:
-        raise refuse(f"the file has {len(data)} bytes; at most {MAX_FILE_BYTES} are read", 0, "too-large")
+        raise refuse(f"the file has {len(data)} bytes; at most {MAX_FILE_BYTES} are read", 0, "too_large")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise refuse("the file is UTF-16; save it as UTF-8", 1, "encoding")
     try:
@@ -198,7 +198,7 @@ class _Reader:
             here = (*path, key)
             if key in lines:
                 reason = f"the key appears twice, on lines {lines[key]} and {line}"
-                self.file.blame(here, reason, "duplicate-key", line=line)
+                self.file.blame(here, reason, "duplicate_key", line=line)
                 continue
             if not merged:
                 lines[key] = line

@@ -14,8 +14,11 @@ from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.prices import usd
+from tallybatch.domain.quality_gates import Judgement
+from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
-from tallybatch.report.meanings import ANOMALIES, FAILURES
+from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
 
@@ -28,12 +31,16 @@ _SHORT_KEY = 12
 _ENDED = {
     "FAILED": "The job failed.",
     "CANCELLED": "The job was cancelled.",
-    "EXPIRED": "The job's deadline passed before it could close.",
+    "EXPIRED": "The job's time was over before it could close.",
 }
 _MEND = {
     "FAILED": "Mend the cause named above.",
-    "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
+    "EXPIRED": "Answer in time, or give it more: raise canary.approval_timeout or limits.deadline in the spec.",
 }
+_LOWER_GATE = (
+    "If the gate asks too much, change `quality` in the spec and drop the file again: accepted answers are kept, and "
+    "nothing is paid again."
+)
 _AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 
 
@@ -46,24 +53,42 @@ def final_counts(closure: Closure) -> dict[str, int]:
         "missing": closure.missing,
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
-        "in_review": 0,
+        "in_review": closure.in_review_total,
         "submissions": _handed_over(closure.submissions),
         "provider_jobs": sum(len(entry.provider_jobs) for entry in closure.submissions),
     }
 
 
-def job_report(job: Job, manifest: Manifest, closure: Closure, *, state: str, results_uri: str, parts: int) -> Report:
-    """Report of a job that was reconciled: closed (COMPLETED) or not (PARTIAL). Times are Unix seconds, tokens as the
-    providers bill them, counts records; `results.records` is what `results.parts` objects hold together."""
-    return {
-        **_head(job, state, _verdict(closure, state)),
+def job_report(
+    job: Job,
+    manifest: Manifest,
+    closure: Closure,
+    *,
+    state: str,
+    results_uri: str,
+    parts: int,
+    judgement: Judgement | None = None,
+    labels: Labels | None = None,
+    previous: Mapping[str, Any] | None = None,
+) -> Report:
+    """Report of a job that was reconciled: closed (COMPLETED), stopped by a gate (FAILED), or not closed (PARTIAL,
+    CANCELLED). Times are Unix seconds, tokens as the providers bill them, counts records; `results.records` is what
+    `results.parts` objects hold together. `previous` is the report of the version before."""
+    stopped = judgement.reason if judgement else ""
+    report = {
+        **_head(job, state, _verdict(closure, state, stopped)),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
         "places": _places(job, manifest, closure, results_uri=results_uri),
-        "next_steps": _next_steps(job, closure, state),
+        "next_steps": _next_steps(job, closure, state, stopped),
     }
+    if judgement:
+        report["quality"] = quality_section(judgement, labels or {})
+        if previous:
+            report["quality"]["previous"] = comparison(report, previous)
+    return report
 
 
 def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None) -> Report:
@@ -167,6 +192,10 @@ def _sets(closure: Closure) -> Report:
             {"class": name, "records": count, "meaning": FAILURES.get(name, "")}
             for name, count in _largest_first(closure.failed).items()
         ],
+        "in_review_by_class": [
+            {"class": name, "records": count, "meaning": REVIEWS.get(name, "")}
+            for name, count in _largest_first(closure.in_review).items()
+        ],
         "attempts": _attempts(closure),
         "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
         "anomalies": [
@@ -197,6 +226,7 @@ def _no_sets(expected: int) -> Report:
         "counts": {"expected": expected},
         "closed": False,
         "failed_by_class": [],
+        "in_review_by_class": [],
         "attempts": [],
         "submissions": [],
         "anomalies": [],
@@ -205,7 +235,9 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str) -> str:
+def _verdict(closure: Closure, state: str, stopped: str) -> str:
+    if stopped:
+        return f"Stopped by a gate, so nothing was published: {stopped}."
     if state == JobState.COMPLETED.value:
         reused = f", {closure.reused:,} of them reused" if closure.reused else ""
         failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
@@ -216,6 +248,7 @@ def _verdict(closure: Closure, state: str) -> str:
         "unknown": closure.unknown,
         "duplicate": closure.duplicate,
         "still open": closure.open,
+        "waiting for people": closure.in_review_total,
     }
     named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
     sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
@@ -281,6 +314,8 @@ def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, res
         places["closure"] = root + keys.closure(closure.attempt)
         if closure.open:
             places["open_records"] = root + closure.open_key
+        if closure.review_key:
+            places["review_records"] = root + closure.review_key
         if any(entry.anomalies.get("unknown") for entry in closure.submissions):
             places["unknown_ids"] = root + keys.unknown_ids("").removesuffix("unknown-.jsonl")
     if manifest:
@@ -289,10 +324,13 @@ def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, res
     return {name: uri for name, uri in places.items() if uri}
 
 
-def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
+def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
-    if state == JobState.COMPLETED.value:
+    if stopped:
+        if closure.succeeded:
+            steps.append(_LOWER_GATE)
+    elif state == JobState.COMPLETED.value:
         steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
         steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
@@ -304,12 +342,17 @@ def _next_steps(job: Job, closure: Closure, state: str) -> list[str]:
             steps.append(_AGAIN)
         elif closure.open:
             steps.append(f"The deadline passed while records were open. {_AGAIN}")
+        if closure.in_review and not cancelled:
+            steps.append(
+                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL "
+                "until each is decided."
+            )
         if (closure.missing and not cancelled) or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:
         steps.append("Failed records are named with their reasons in the outcome objects of each submission.")
     again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
-    if again and state == JobState.COMPLETED.value:
+    if again and (stopped or state == JobState.COMPLETED.value):
         steps.append(
             f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
             "Accepted answers are reused, not paid again."

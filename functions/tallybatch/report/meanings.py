@@ -12,9 +12,21 @@ FAILURES = {
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
     "missing": "The provider returned nothing for the record in every attempt.",
     "conflict": "Answered more than once with different content: never picked silently.",
+    "rejected": "People looked at it and accepted no answer.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""
+
+REVIEWS = {
+    "conflict": "Answered more than once with different content: people pick, or send it on.",
+    "over_cap": "Out of its tokens or dollars (limits) before it had an accepted answer.",
+    "exhausted": "Out of tries or of time before it had an answer.",
+    "refused": "The model or a filter declined to answer.",
+    "unqualified": "The answer broke the output schema or a rule in every attempt.",
+    "truncated": "The answer was cut off.",
+    "permanent": "The request itself is wrong: the code of each record in the outcomes says how.",
+}
+"""By `ReviewClass`, for records that wait for people."""
 
 ANOMALIES = {
     "unknown": "Result lines with an id that was never sent: kept in quarantine, and the job cannot close over them.",
@@ -25,6 +37,8 @@ ANOMALIES = {
     "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
     "counts_disagree": "The provider's own counts differ from its files: the files count.",
     "duplicate_submission": "Other provider jobs for the same work: cancelled; what they had done is booked.",
+    "unknown_code": "Failed with a code that no table knows: tried once more; `retry.codes` can say what it means.",
+    "fetched_again": "A result file came damaged, was fetched again, and is whole or less damaged now.",
     "results_gone": "Result files that the provider no longer had when they were fetched.",
 }
 """By the names under which submissions count them."""

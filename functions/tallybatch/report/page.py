@@ -12,13 +12,14 @@ from minijinja import Environment
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.report import charts, words
-from tallybatch.report.meanings import ANOMALIES, FAILURES
+from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.page_quality import quality_view
 
 MOST_ROWS = 500
 """Submissions in the table; the page of the largest job stays under 3 MB."""
 FOLD_ROWS = 20
 MOST_ATTEMPTS = 20
-_TEMPLATES = ("page.html", "macros.html", "page.css")
+_TEMPLATES = ("page.html", "macros.html", "quality.html", "page.css")
 _ACCEPTED = frozenset(outcome.value for outcome in ACCEPTED)
 _TONES = {"COMPLETED": "good", "PARTIAL": "warn", "CANCELLED": "warn"}
 _STATE_WORDS = {
@@ -82,10 +83,12 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "next_steps": [_step(step) for step in report.get("next_steps") or []],
         "refusal": _refusal(report),
         "funnel": _funnel(report),
+        "quality": quality_view(report),
         "attempts": _attempts(attempts),
         "timeline": charts.timeline(submissions, report.get("at") or 0),
         "unsent": words.number(sum(not entry.get("submitted_at") for entry in submissions)) if submissions else "0",
         "failures": _failures(report),
+        "reviews": _reviews(report),
         "anomalies": _anomalies(report),
         "tokens": _tokens(report.get("tokens") or {}),
         "submissions": _submissions(submissions),
@@ -140,6 +143,7 @@ def _proof(report: Mapping[str, Any]) -> dict[str, Any] | None:
         "unknown": counts.get("unknown", 0),
         "duplicate": counts.get("duplicate", 0),
         "open": report.get("open", 0),
+        "in review": counts.get("in_review", 0),
     }
     expected, accepted, failed = counts["expected"], counts["succeeded"], counts.get("failed", 0)
     closed = expected == accepted + failed and not any(gaps.values())
@@ -254,7 +258,14 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _failures(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    rows = report.get("failed_by_class") or []
+    return _classes(report.get("failed_by_class") or [], FAILURES)
+
+
+def _reviews(report: Mapping[str, Any]) -> list[dict[str, str]]:
+    return _classes(report.get("in_review_by_class") or [], REVIEWS)
+
+
+def _classes(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str]) -> list[dict[str, str]]:
     total = sum(row["records"] for row in rows)
     return [
         {
@@ -262,7 +273,7 @@ def _failures(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "name": words.text(row["class"]),
             "count": words.number(row["records"]),
             "share": words.share(row["records"], total),
-            "meaning": words.text(row.get("meaning") or FAILURES.get(row["class"], "")),
+            "meaning": words.text(row.get("meaning") or meanings.get(row["class"], "")),
         }
         for row in rows
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import JobInput, ObjectCreated, S3Event
 from tallybatch.domain import identity
+from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.preparation import Preparation, Reader, prepare
+from tallybatch.domain.plan import plan_of
+from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
@@ -35,7 +38,11 @@ from tallybatch.steps.job_context import retention
 from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
+
+DRY_RUN = "dry-run"
+"""Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,10 @@ class _Drop:
     @property
     def version(self) -> str:
         return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
+
+    @property
+    def is_dry(self) -> bool:
+        return self.info.intent == DRY_RUN
 
     @property
     def spec_digest(self) -> str:
@@ -145,13 +156,16 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
 
 def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
-    prepared, source = _read_source(drop, folder, frozenset(), ports)
+    if "inbox" in spec.retention.model_fields_set:
+        ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
+    prepared, source = _read_source(drop, folder, None, ports)
     if prepared.bad_count and spec.input.on_bad_line == "quarantine" and not prepared.unusable:
         second = folder / "good"
         second.mkdir()
-        good, source = _read_source(drop, second, prepared.bad_line_numbers, ports)
+        with closing(Quarantine(prepared, second)) as quarantine:
+            good, source = _read_source(drop, second, quarantine, ports)
         if good.records:
-            return _accept(drop, good, source, prepared, ports)
+            return _accept(drop, good, source, quarantine.bad_lines, ports)
     if prepared.bad_count:
         job_key = identity.refused_job_key(
             tenant=place.tenant, source_key=place.key, source_sha256=source.sha256, spec_digest=drop.spec_digest
@@ -173,7 +187,9 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     return _accept(drop, prepared, source, None, ports)
 
 
-def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) -> tuple[Preparation, SourceStream]:
+def _read_source(
+    drop: _Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
+) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
     reader = record_reader(spec, drop.place.tenant, ports.formats)
     limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
@@ -184,7 +200,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
             reader=reader,
             limits=limits,
             folder=folder,
-            skip=skip,
+            quarantine=quarantine,
             keep_raw=spec.input.on_bad_line == "quarantine",
         )
         source.drain()
@@ -193,7 +209,7 @@ def _read_source(drop: _Drop, folder: Path, skip: frozenset[int], ports: Ports) 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     """What makes a record of each line of a file that is meant for this spec."""
-    requests = Requests(spec, formats(spec))
+    requests = Requests(spec, formats)
     if spec.is_native:
         return NativeReader(
             id_field=NATIVE_KEYS[spec.input.format],
@@ -207,15 +223,17 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
         source_version=spec.input.source_version or "",
         identity=spec.identity(tenant),
         measure=requests.measure,
+        around=requests.around(spec.input.fields),
     )
 
 
 def _accept(
-    drop: _Drop, prepared: Preparation, source: SourceStream, bad: Preparation | None, ports: Ports
+    drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
     if prepared.records < least:
         raise _too_few(drop, prepared.records, least)
+    canary = drop.spec.canary
     snapshot = SourceSnapshot(
         bucket=ports.objects.bucket,
         key=drop.info.key,
@@ -223,7 +241,7 @@ def _accept(
         size=source.size,
         sha256=source.sha256,
         lines=prepared.lines,
-        quarantined_lines=bad.bad_count if bad else 0,
+        quarantined_lines=prepared.lines - prepared.records,
     )
     prices = job_prices(drop.spec, price_book(ports.objects, drop.place.tenant), at=ports.clock.now())
     manifest = describe(
@@ -235,22 +253,34 @@ def _accept(
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
+        canary_records=canary_size(canary.records, prepared.records, least) if canary else 0,
     )
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
-    if job is None:
+    if job is None or (job.dry_run and not drop.is_dry):
         refuse_unpriced(drop.spec, prices, where=drop.place.key)
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
         for shard in prepared.shards:
             with shard.path.open("rb") as body:
                 ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
-        if bad:
-            ports.objects.put_once(keys.bad_lines(), bad.bad_lines.read_bytes(), content_type="application/x-ndjson")
+        if bad_lines:
+            ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
+    elif drop.is_dry:
+        if job.dry_run:
+            _put_plan(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
-        job = change_job(ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, ports.clock.now()))
+        golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
+        pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
+        job = change_job(
+            ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, golden_sha256, ports.clock.now())
+        )
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
+        if job.dry_run:
+            return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
         payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
         ports.executions.start(job.execution_name, payload.model_dump())
     return {"job_key": job.job_key, "state": job.state.value}
@@ -267,7 +297,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
     )
 
 
-def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
+def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
@@ -277,6 +307,8 @@ def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
         run=job.run + 1,
         attempt=job.attempt + 1,
         execution_name=identity.execution_name(job.job_key, job.run + 1),
+        spec_digest=drop.spec_digest,
+        golden_sha256=golden_sha256,
         drop=drop.version,
         cancel_requested_at=0,
         deadline_at=now + drop.spec.limits.deadline.total_seconds(),
@@ -286,10 +318,20 @@ def _reopened(job: Job, drop: _Drop, now: float) -> Job | None:
 
 
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
-    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays."""
+    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays; only
+    those of a dry run make room, for nothing was done by them."""
     tag = retention(drop.spec, "results")
-    _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
-    _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    dry = ports.ledger.job(manifest.job_key)
+    if dry is not None and dry.dry_run:
+        ports.objects.put(keys.spec, drop.spec_bytes, content_type="application/yaml", retention=tag)
+        ports.objects.put(keys.manifest, manifest.to_bytes(), content_type="application/json", retention=tag)
+        _put_plan(manifest, drop, keys, ports)
+    else:
+        _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
+        _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+        if drop.is_dry:
+            _put_plan(manifest, drop, keys, ports)
+    pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
     job = Job(
@@ -307,11 +349,25 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         shard_count=len(stored.shards),
         deadline_at=stored.created_at + deadline_s,
         execution_name=identity.execution_name(stored.job_key, 1),
+        spec_digest=drop.spec_digest,
+        golden_sha256=manifest.golden_sha256,
         drop=drop.version,
+        dry_run=drop.is_dry,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
     assert created is not None  # noqa: S101 - rows are never deleted
+    if created.dry_run and not drop.is_dry:
+        earnest = replace(job, version=created.version)
+        return change_job(
+            ports.ledger, job.job_key, lambda row: replace(earnest, version=row.version) if row.dry_run else None
+        )
     return created
+
+
+def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
+    """What the job would take; the newest drop's, as long as none was in earnest."""
+    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:
@@ -322,14 +378,14 @@ def _put_first(objects: Objects, key: str, body: bytes, content_type: str, reten
 
 
 def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
-    """A label is bound to the content it first had."""
+    """A label is bound to the content it first had; a dry run only looks."""
     spec = drop.spec
     if spec.prompt is None:
         return
     ours = spec.prompt_content_digest
     label = f"{drop.place.tenant}#{drop.place.spec}#{spec.prompt.version}"
-    stored = ledger.pin("PROMPT", label, ours)
-    if stored != ours:
+    stored = ledger.pinned("PROMPT", label) if drop.is_dry else ledger.pin("PROMPT", label, ours)
+    if stored not in ("", ours):
         reason = f"version {spec.prompt.version!r} has digest {stored[:16]} already; this prompt has {ours[:16]}"
         raise BadInput(
             "a prompt version was changed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import Conflict, LedgerBusy, NotFound, ProviderUnavailable, ResultsGone
 from tallybatch.domain.identity import sha256_hex, submission_key
 from tallybatch.domain.lifecycle import SubmissionState
+from tallybatch.domain.lines import BOM, CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import Usage
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
@@ -58,6 +59,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         if now.ghosts != row.ghosts:
             raise LedgerBusy("a duplicate job turned up during the collection", where=place_of(row), do="collect again")
         anomalies = dict(now.anomalies)
+        if harvest.mended:
+            anomalies["fetched_again"] = harvest.mended
         if harvest.gone:
             anomalies["results_gone"] = harvest.gone
         if row.ghosts:
@@ -93,6 +96,8 @@ class _Harvest:
         self.gone = 0
         self.unread_jobs = 0
         """Those that may have billed, and neither told how much nor left all their results."""
+        self.mended = 0
+        """Objects that were damaged when they were fetched first, and less so the second time."""
 
     def take(self, job: ProviderJob, prefix: str) -> Usage | None:
         """Returns the tokens that the provider itself counts for the job."""
@@ -102,7 +107,7 @@ class _Harvest:
             suffix = ".json" if channel.startswith(META) else ".jsonl"
             key = self._context.keys.raw(row.attempt, row.submission_key, name + suffix)
             try:
-                self.sizes[name] = _fetch(source, key, self._context, self._ports)
+                self.sizes[name] = self._fetch(source, key, lines=not channel.startswith(META))
             except ResultsGone as gone:
                 if self._ports.clock.now() < row.terminal_at + GONE_GRACE_S:
                     raise ProviderUnavailable(
@@ -119,6 +124,46 @@ class _Harvest:
         if job.usage is None and (lost or (job.state is ProviderState.DONE and not records)):
             self.unread_jobs += 1
         return job.usage
+
+    def _fetch(self, source: str, key: str, *, lines: bool) -> int:
+        """Only a complete download is stored, so that what is there is all there was. One with lines that cannot be
+        results is fetched once more, and the better of the two is kept: what still cannot be read is missing, and its
+        records are paid for again."""
+        ports, context = self._ports, self._context
+        stored = ports.objects.head(key)
+        if stored is not None:
+            return stored.size
+        with tempfile.TemporaryFile() as first, tempfile.TemporaryFile() as second:
+            file, size = first, _download(source, first, ports)
+            if lines and (bad := _bad_lines(first)):
+                again = _download_again(source, second, ports)
+                if again and _bad_lines(second) < bad:
+                    file, size = second, again
+                    self.mended += 1
+            ports.objects.put_once(
+                key, cast("BinaryIO", file), content_type="application/x-ndjson", retention=context.retention("raw")
+            )
+        return size
+
+
+def _download(source: str, file: IO[bytes], ports: Ports) -> int:
+    return sum(file.write(chunk) for chunk in ports.provider.download(source))
+
+
+def _download_again(source: str, file: IO[bytes], ports: Ports) -> int:
+    """0 if there is nothing more to be had."""
+    try:
+        return _download(source, file, ports)
+    except ResultsGone:
+        return 0
+
+
+def _bad_lines(file: IO[bytes]) -> int:
+    """Lines that are no JSON object by their first and last byte: enough to tell damage, not worth a parser's time."""
+    file.seek(0)
+    chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+    lines = (line.removeprefix(BOM).strip() for line in newline_split(chunks))
+    return sum(bool(line) and not (line.startswith(b"{") and line.endswith(b"}")) for line in lines)
 
 
 def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
@@ -153,19 +198,6 @@ def _ended(ghost: str, ports: Ports) -> ProviderJob:
             ports.provider.cancel(ghost)
         raise ProviderUnavailable("a cancelled duplicate job has not ended yet", where=f"provider job {ghost}")
     return job
-
-
-def _fetch(source: str, key: str, context: JobContext, ports: Ports) -> int:
-    """Only a complete download is stored, so that what is there is all there was."""
-    stored = ports.objects.head(key)
-    if stored is not None:
-        return stored.size
-    with tempfile.TemporaryFile() as file:
-        size = sum(file.write(chunk) for chunk in ports.provider.download(source))
-        ports.objects.put_once(
-            key, cast("BinaryIO", file), content_type="application/x-ndjson", retention=context.retention("raw")
-        )
-    return size
 
 
 def _keep_job_record(raw: bytes, row: Submission, context: JobContext, objects: Objects) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.closure import AttemptRows, Row, SubmissionEntry, decode_row
 from tallybatch.domain.layout import JobKeys
-from tallybatch.domain.outcomes import OutcomeClass
+from tallybatch.domain.outcomes import NOTHING_USED, OutcomeClass, Used
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import Objects
 from tallybatch.steps.outcome_files import outcome_lines
@@ -24,6 +24,8 @@ class _Member(msgspec.Struct):
     record_id: str
     tries: int = 0
     parent_shard_id: str = ""
+    used: Used = NOTHING_USED
+    output_cap: int = 0
 
 
 _decode_member = msgspec.json.Decoder(_Member).decode
@@ -69,6 +71,7 @@ def attempt_rows(objects: Objects, keys: JobKeys, attempt: int, submissions: Seq
             lost = OutcomeClass.MISSING if entry is None else OutcomeClass.UNSETTLED
             for member in _members(objects, keys, item.shard_sha256):
                 shard_id = member.parent_shard_id or item.shard_id
-                yield "", Row(member.record_id, shard_id, lost, member.tries + 1, "lost_shard")
+                tries, used, cap = member.tries + 1, member.used, member.output_cap
+                yield "", Row(member.record_id, shard_id, lost, tries, "lost_shard", used=used, output_cap=cap)
 
     return AttemptRows(rows())

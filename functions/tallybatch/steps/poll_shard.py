@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -90,6 +91,7 @@ def _failed(row: Submission, job: ProviderJob, failure: OutcomeClass) -> Submiss
         refusal=f"provider job {job.id} failed with {first.code}{place}{more}",
         refusal_code=first.code,
         refusal_class=failure.value,
+        untried=job.untried,
     )
 
 
@@ -102,4 +104,6 @@ def _resubmit(item: ShardItem, job: ProviderJob, ports: Ports) -> PollReply:
         return quota_refused(row, ports.clock.now(), quota_wait_s(row))
 
     row = change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, refused)
-    return PollReply(status="resubmit", wait_s=max(1, round(row.not_before - ports.clock.now())), state=job.state.value)
+    ours = ports.ledger.job(item.job_key)
+    until = min(row.not_before, ours.deadline_at) if ours is not None and ours.deadline_at else row.not_before
+    return PollReply(status="resubmit", wait_s=max(1, math.ceil(until - ports.clock.now())), state=job.state.value)

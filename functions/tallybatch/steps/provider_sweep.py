@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -61,13 +62,15 @@ class ProviderSweep:
         self._found.checked += 1
         row = submission_at(job.marker, self._ledger)
         if row is None:
-            self._orphan(job, "", "unknown: no submission in the ledger has this marker", cancel=cancel)
+            self._orphan(
+                self._with_bill(job), "", "unknown: no submission in the ledger has this marker", cancel=cancel
+            )
         elif job.id in submitting.jobs_of(row):
             self._found.known += 1
             if job.id in row.ghosts:
                 self._end(job, cancel=cancel)
         else:
-            self._settle(job, row, cancel=cancel)
+            self._settle(self._with_bill(job), row, cancel=cancel)
 
     def _settle(self, job: ProviderJob, row: Submission, *, cancel: bool) -> None:
         now = self._clock.now()
@@ -99,6 +102,15 @@ class ProviderSweep:
         if not self._ledger.pinned(ORPHAN_PIN, key):
             self._events.publish("OrphanFound", orphan.model_dump())
             self._ledger.pin(ORPHAN_PIN, key, uuid.uuid4().hex)
+
+    def _with_bill(self, job: ProviderJob) -> ProviderJob:
+        """A job that has ended, with its tokens where the provider tells them: not in its list, perhaps by itself."""
+        if job.usage is not None or job.state not in TERMINAL_STATES:
+            return job
+        with self._gap():
+            found = self._provider.get(job.id)
+            return dataclasses.replace(job, usage=found.usage)
+        return job
 
     def _end(self, job: ProviderJob, *, cancel: bool) -> ProviderJob:
         """The job, cancelled if that is wanted and not too late. One that cannot be cancelled is still reported."""

@@ -14,10 +14,12 @@ from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.outcomes import ACCEPTED, Outcome
 from tallybatch.domain.prices import usd
+from tallybatch.domain.quality_labels import Labels, LabelTally
 from tallybatch.ports import Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import record_ids
 from tallybatch.steps.outcome_files import read_outcomes
+from tallybatch.steps.quality_gates import require_passed
 from tallybatch.steps.reconcile_job import read_closure
 
 
@@ -39,7 +41,7 @@ class ResultRow(msgspec.Struct, frozen=True):
     raw: Any
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """What PublishShard leaves for SealJob. `sha256` and `bytes` are of the part as stored."""
 
     shard_id: str
@@ -47,6 +49,8 @@ class Part(msgspec.Struct, frozen=True):
     sha256: str
     bytes: int
     records: int
+    labels: Labels = {}
+    """How often each value of a label field occurs, see `LabelTally`."""
 
 
 def run(item: PublishItem, objects: Objects) -> Part:
@@ -60,6 +64,7 @@ def run(item: PublishItem, objects: Objects) -> Part:
             f"open {closure.open}",
             do="look at the report; resolve what is open",
         )
+    require_passed(context, item.attempt, objects)
     part, body = result_part(item, context, objects)
     content_type = "application/gzip" if part.key.endswith(".gz") else "application/x-ndjson"
     if part.records:
@@ -75,7 +80,8 @@ def run(item: PublishItem, objects: Objects) -> Part:
 
 def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tuple[Part, bytes]:
     """The part of a shard and its bytes: they follow from the outcomes alone."""
-    rows = list(_result_lines(item, context, objects))
+    tally = LabelTally(context.spec.output.schema_)
+    rows = list(_result_lines(item, context, tally, objects))
     body = b"".join(line + b"\n" for line in rows)
     gzipped = context.spec.output.compression == "gzip"
     if gzipped:
@@ -83,17 +89,20 @@ def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tup
     manifest = context.manifest
     sha256 = sha256_hex(body)
     results = ResultKeys(manifest.tenant, manifest.spec, manifest.dataset_version)
-    return Part(item.shard_id, results.part(sha256, gzipped=gzipped), sha256, len(body), len(rows)), body
+    key = results.part(sha256, gzipped=gzipped)
+    return Part(item.shard_id, key, sha256, len(body), len(rows), tally.labels if rows else {}), body
 
 
-def _result_lines(item: PublishItem, context: JobContext, objects: Objects) -> Iterator[bytes]:
+def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, objects: Objects) -> Iterator[bytes]:
     """In the order of the shard, whatever the attempt in which a record was accepted."""
     shard = next(entry for entry in context.manifest.shards if entry.shard_id == item.shard_id)
     accepted: dict[str, bytes] = {}
     for key in item.outcomes:
         for outcome in read_outcomes(objects, key):
-            if outcome.shard_id == item.shard_id and outcome.outcome in ACCEPTED:
-                accepted.setdefault(outcome.record_id, msgspec.json.encode(_result(outcome)))
+            first = outcome.record_id not in accepted
+            if first and outcome.shard_id == item.shard_id and outcome.outcome in ACCEPTED:
+                accepted[outcome.record_id] = msgspec.json.encode(_result(outcome))
+                tally.add(outcome.output)
     for record_id in record_ids(objects, context.keys, shard.sha256):
         if (line := accepted.get(record_id)) is not None:
             yield line

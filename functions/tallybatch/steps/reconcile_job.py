@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 
 import msgspec
 import zstandard
@@ -22,6 +23,7 @@ from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
+from tallybatch.steps.quality_gates import judgement_after
 from tallybatch.steps.transitions import advance_job
 
 
@@ -48,11 +50,14 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         items_key=closure.publish_key,
         max_parallel=max(8, context.spec.shards.max_parallel),
     )
+    if closure.closed and not judgement_after(closure, job, context, ports.objects).passed:
+        return reply.model_copy(update={"verdict": "gate"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
+    if context.in_canary(job, request.attempt) and not closure.closed:
+        return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
-        patient = closure.open == closure.waiting + closure.unsettled
-        wait_s = context.retry_policy.wait_s(request.attempt, only_waiting=patient)
+        wait_s = _pause_s(closure, context)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
 
@@ -79,7 +84,7 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
 def _stop_if_nothing_was_taken(closure: Closure) -> None:
     """A key that is wrong, or a model that is not there: every shard was refused, so another attempt is no use."""
     refusals = {entry.refusal for entry in closure.submissions}
-    if closure.succeeded == 0 and refusals and "" not in refusals:
+    if closure.succeeded == 0 and refusals and "" not in refusals and not closure.overdue:
         raise ProviderRefused(
             "the provider refused every shard",
             where=f"job {closure.job_key}",
@@ -92,32 +97,65 @@ def _reconcile(
     attempt: int, deadline_at: float, context: JobContext, objects: Objects, ledger: Ledger, clock: Clock
 ) -> None:
     """Write what is open and what would be published, each under its own hash, and then the closure that names them.
-    Of several that race, the first closure stays."""
-    now = clock.now()
-    keys = context.keys
+    Of several that race, the first closure stays. If the next attempt could only begin after the deadline, the job is
+    overdue now: nothing would come of waiting for it."""
+    now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
+    closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
+    if closure.open and not closure.overdue and now + _pause_s(closure, context) >= deadline_at:
+        closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
+    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
+    with suppress(Conflict):
+        objects.put_once(
+            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
+        )
+
+
+def _pause_s(closure: Closure, context: JobContext) -> int:
+    """Before the attempt that follows."""
+    patient = closure.open == closure.waiting + closure.unsettled
+    return context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+
+
+def _fold(
+    attempt: int,
+    submissions: tuple[SubmissionEntry, ...],
+    context: JobContext,
+    objects: Objects,
+    *,
+    now: float,
+    overdue: bool,
+) -> Closure:
+    keys = context.keys
     rows = [attempt_rows(objects, keys, number, submissions) for number in range(1, attempt + 1)]
     sets = Sets()
     publish: list[PublishItem] = []
-    overdue = now >= deadline_at
-    with tempfile.TemporaryFile() as file:
-        digest = hashlib.sha256()
-        with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(file, closefd=False) as packed:
-            for shard in context.manifest.shards:
-                ids = record_ids(objects, keys, shard.sha256)
-                still_open, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
-                lines = b"".join(msgspec.json.encode(record) + b"\n" for record in still_open)
-                digest.update(lines)
-                packed.write(lines)
-                publish.append(_publish_item(shard.shard_id, sources, attempt, context))
-        open_key = keys.open_records(attempt, digest.hexdigest())
-        objects.put_once(open_key, cast("BinaryIO", file), retention=context.retention("working"))
+    with _List() as still_open, _List() as review:
+        for shard in context.manifest.shards:
+            ids = record_ids(objects, keys, shard.sha256)
+            folded = fold_shard(
+                sets,
+                shard.shard_id,
+                ids,
+                rows,
+                context.retry_policy,
+                overdue=overdue,
+                holds_back=context.has_canary,
+            )
+            still_open.write(folded.open)
+            review.write(folded.review)
+            publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context))
+        open_key = keys.open_records(attempt, still_open.close())
+        objects.put_once(open_key, still_open.file, retention=context.retention("working"))
+        review_key = keys.review_records(attempt, review.close()) if sets.in_review else ""
+        if review_key:
+            objects.put_once(review_key, review.file, retention=context.retention("results"))
     items = msgspec.json.encode([item.model_dump() for item in publish])
     publish_key = keys.publish_items(attempt, sha256_hex(items))
     objects.put_once(publish_key, items, content_type="application/json", retention=context.retention("results"))
     sets.unknown += sum(row.anomalies.get("unknown", 0) for row in submissions)
     sets.unknown += sum(stream.left_over for stream in rows)
-    closure = Closure(
+    return Closure(
         job_key=context.manifest.job_key,
         attempt=attempt,
         at=now,
@@ -135,12 +173,37 @@ def _reconcile(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        held=sets.held,
+        in_review=dict(sorted(sets.in_review.items())),
+        review_key=review_key,
     )
-    body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
-    with suppress(Conflict):
-        objects.put_once(
-            keys.closure(attempt), body, content_type="application/json", retention=context.retention("results")
-        )
+
+
+class _List:
+    """Records as zstd JSON lines in a temporary file, and the SHA-256 of the lines."""
+
+    def __enter__(self) -> Self:
+        self._file = tempfile.TemporaryFile()
+        self._digest = hashlib.sha256()
+        self._packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(self._file, closefd=False)
+        return self
+
+    def write(self, records: Sequence[msgspec.Struct]) -> None:
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        self._digest.update(lines)
+        self._packed.write(lines)
+
+    def close(self) -> str:
+        """Ends the lines; gives their digest in hex."""
+        self._packed.flush(zstandard.FLUSH_FRAME)
+        return self._digest.hexdigest()
+
+    @property
+    def file(self) -> BinaryIO:
+        return cast("BinaryIO", self._file)
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
 
 def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: JobContext) -> PublishItem:
@@ -173,6 +236,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         duplicate_cost_nano_usd=row.duplicate_cost_nano_usd,
         unpriced=row.unpriced,
         anomalies=row.anomalies,
+        unknown_codes=row.unknown_codes,
         submitted_at=row.submitted_at,
         terminal_at=row.terminal_at,
     )

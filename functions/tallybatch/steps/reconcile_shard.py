@@ -5,6 +5,7 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -15,11 +16,11 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import NO_OUTPUT, Outcome, OutcomeClass, Usage
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
 from tallybatch.domain.prices import Price, find
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.retries import Disposition, RetryPolicy
+from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import META, Clock, Formats, Ledger, Objects
@@ -30,7 +31,15 @@ from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
 from tallybatch.steps.transitions import change_submission
 
+NOT_REUSABLE = "not_reusable"
+"""Code of a record whose accepted answer, made for an earlier job, breaks the rules of this one."""
+_ASK_ANEW = "to ask for another one, give output.schema_version a new label"
 _ACCEPT_BATCH = 1000
+UNKNOWN_CODE = "unknown_code"
+"""Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
+_CODES_TOLD = 20
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
+"""What a row may hold of a provider's words."""
 _SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
@@ -79,6 +88,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     )
     if told.drifted:
         tally.anomalies["model_drift"] = told.drifted
+    if told.unknown_codes:
+        tally.anomalies["unknown_code"] = told.unknown_codes.total()
 
     def reconciled(now: Submission) -> Submission | None:
         if now.state is SubmissionState.RECONCILED:
@@ -96,6 +107,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             duplicate_cost_nano_usd=costs.duplicates,
             unpriced=costs.unpriced,
             anomalies={**now.anomalies, **tally.anomalies},
+            unknown_codes=dict(told.unknown_codes.most_common(_CODES_TOLD)),
             updated_at=ports.clock.now(),
         )
 
@@ -141,8 +153,10 @@ def _tally(
 def _counts_disagree(row: Submission, tally: ShardTally) -> bool:
     """Whether the provider counts another total than it was sent, or more rows than its files hold. The files win."""
     told = row.progress
-    came = sum(back is not None for _, back in tally)
-    return told.get("total", 0) not in (0, row.input_records) or told.get("completed", 0) + told.get("failed", 0) > came
+    if told.get("total", 0) not in (0, row.input_records):
+        return True
+    ended = told.get("completed", 0) + told.get("failed", 0)
+    return ended > 0 and ended > sum(back is not None for back in tally.returned())
 
 
 @dataclass
@@ -154,27 +168,36 @@ class _Told:
     accepted: list[tuple[str, Placed]] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     drifted: int = 0
+    unknown_codes: Counter[str] = field(default_factory=Counter)
     costs: Counter[OutcomeClass] = field(default_factory=Counter)
     """Nano-dollars by class."""
     unpriced: int = 0
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
-        if outcome.cost_nano_usd is None:
+        cost = outcome.cost_nano_usd
+        if cost is None:
             self.unpriced += 1
-        elif outcome.cost_nano_usd:
-            self.costs[outcome.outcome] += outcome.cost_nano_usd
-        self.drifted += "model_drift" in outcome.notes
-        failed = outcome.outcome is not OutcomeClass.SUCCEEDED
-        if failed and policy.decide(outcome.outcome, outcome.tries, overdue=False) is Disposition.FAILED:
+        elif cost:
+            self.costs[outcome.outcome] += cost
+        if outcome.notes:
+            self.drifted += "model_drift" in outcome.notes
+        if outcome.outcome in ACCEPTED:
+            return
+        if UNKNOWN_CODE in outcome.notes:
+            self.unknown_codes[outcome.code if _WORD.fullmatch(outcome.code) else "(no word)"] += 1
+        decided = policy.decision(
+            outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
+        )
+        if decided.disposition in FINAL:
             self.given_up.append(outcome.record_key)
 
 
 def _read(key: str, context: JobContext, objects: Objects) -> _Told:
     """An earlier reconciliation's conclusions stand, whatever this version of the code would make of the lines."""
-    told = _Told()
+    told, policy = _Told(), context.retry_policy
     for outcome, placed in read_placed(objects, key):
-        told.note(outcome, context.retry_policy)
+        told.note(outcome, policy)
         if outcome.outcome is OutcomeClass.SUCCEEDED:
             told.accepted.append((outcome.record_key, placed))
     return told
@@ -187,23 +210,24 @@ def _conclude(
     excluded = read_excluded(ports.objects, context.keys.claims(row.attempt, row.submission_key))
     reused = _reused(excluded, ports.objects)
     builder = _Outcomes(row, context)
+    policy = context.retry_policy
     file = OutcomeFile()
     told = _Told()
-    accepted: list[tuple[int, str]] = []
-    for number, (record, (_, back)) in enumerate(zip(records, tally, strict=True)):
+    accepted: list[str] = []
+    """The record_key of each line that is an accepted answer, else ""."""
+    for record, back in zip(records, tally.returned(), strict=True):
         if record.record_id in reused:
             outcome = builder.reused(record, reused[record.record_id])
         elif record.record_id in excluded:
             outcome = builder.waiting(record, excluded[record.record_id].owner)
         else:
             outcome = builder.returned(record, back)
-            if outcome.outcome is OutcomeClass.SUCCEEDED:
-                accepted.append((number, outcome.record_key))
-        told.note(outcome, context.retry_policy)
+        accepted.append(outcome.record_key if outcome.outcome is OutcomeClass.SUCCEEDED else "")
+        told.note(outcome, policy)
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
-    told.accepted = [(record_key, file.placed[number]) for number, record_key in accepted]
+    told.accepted = [(key, placed) for key, placed in zip(accepted, file.placed, strict=True) if key]
     return told
 
 
@@ -249,11 +273,13 @@ class _Outcomes:
         self._model = context.manifest.model_resolved
         price = price_of(row, context)
         self._price, self._cost = (price.id if price else ""), Biller(price).record
-        self._check = AnswerCheck(context.spec.output.schema_, embeddings=context.spec.is_embedding).check
+        self._codes = context.codes
+        self._check = AnswerCheck.of(context.spec)
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
         if back is None and self._row.refusal:
+            tries -= self._row.untried
             failure = OutcomeClass(self._row.refusal_class)
             return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
         if back is None:
@@ -262,42 +288,54 @@ class _Outcomes:
         if back.result.outcome is OutcomeClass.CANCELLED:
             tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
+        notes, cost = back.notes, self._cost(back)
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
         elif outcome is OutcomeClass.SUCCEEDED:
-            verdict = self._check(result.answer or "")
-            output, reason = verdict.output, verdict.reason
+            output, reason, checked = self._check.check(result.answer or "", record.input)
+            notes += checked
             if reason:
                 outcome = OutcomeClass.UNQUALIFIED
-        notes = back.notes
+        used = NOTHING_USED
+        if outcome not in ACCEPTED:
+            if self._codes and result.outcome is not OutcomeClass.SUCCEEDED:
+                outcome = self._codes.get(result.code, outcome)
+            unknown = result.unknown_code and result.code not in self._codes
+            used = _used(record.used, result.usage, cost, unknown=unknown)
+            notes += (UNKNOWN_CODE,) if unknown else ()
         if result.model_version and result.model_version != self._model:
             notes += ("model_drift",)
         row = self._row
-        return Outcome(
-            record_id=record.record_id,
-            record_key=self._record_key(record.record_id, record.source_version),
-            business_key=record.business_key,
-            shard_id=record.parent_shard_id or row.shard_id,
-            attempt=row.attempt,
-            tries=tries,
-            outcome=outcome,
-            code=result.code,
-            reason=reason,
-            output=msgspec.Raw(output) if output else NO_OUTPUT,
-            notes=notes,
-            provider=row.provider,
-            provider_job_id=back.provider_job_id or row.provider_job_id,
-            provider_request_id=result.request_id,
-            model_version=result.model_version,
-            finish_reason=result.finish_reason,
-            usage=result.usage,
-            cost_nano_usd=self._cost(back),
-            price=self._price,
-            raw=back.raw,
+        return Outcome(  # by position: this is the record loop, and names cost half a microsecond
+            record.record_id,
+            self._record_key(record.record_id, record.source_version),
+            record.business_key,
+            record.parent_shard_id or row.shard_id,
+            row.attempt,
+            tries,
+            outcome,
+            result.code,
+            reason,
+            msgspec.Raw(output) if output else NO_OUTPUT,
+            notes,
+            row.provider,
+            back.provider_job_id or row.provider_job_id,
+            result.request_id,
+            result.model_version,
+            result.finish_reason,
+            result.usage,
+            back.raw,
+            used,
+            record.output_cap,
+            cost,
+            self._price,
         )
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
         answer, earlier = found
+        if broken := self._check.recheck(earlier.output, record.input):
+            reason = f"the answer of job {answer.job_key} cannot be reused: {broken}; {_ASK_ANEW}"
+            return self._bare(record, OutcomeClass.PERMANENT, record.tries, reason, code=NOT_REUSABLE)
         return replace(
             earlier,
             shard_id=record.parent_shard_id or self._row.shard_id,
@@ -327,4 +365,11 @@ class _Outcomes:
             provider=row.provider,
             provider_job_id=row.provider_job_id,
             cost_nano_usd=0,
+            used=record.used,
+            output_cap=record.output_cap,
         )
+
+
+def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
+    tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
+    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes else before

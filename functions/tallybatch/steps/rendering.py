@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from tallybatch.domain.input_lines import LineRefused
-from tallybatch.domain.records import ShardRecord
+from tallybatch.domain.records import ShardRecord, encode_sorted
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.templates import Template
-from tallybatch.ports import ProviderFormat
+from tallybatch.ports import Formats, ProviderFormat
 
+OUTPUT_CAP = "max_output_tokens"
 _SAMPLE_ID = "0" * 32
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+FEEDBACK = (
+    "\n\nAn earlier answer to this was not accepted: {reason}.\nAnswer again, and correct that. Give only the answer."
+)
+"""Put after the user's prompt of a record whose last answer failed its checks, where the spec has `retry.feedback`."""
 
 
 class Requests:
     """Renders the request line of a record; `measure` gives its size in bytes, newline included."""
 
-    def __init__(self, spec: Spec, provider_format: ProviderFormat) -> None:
-        self.format = provider_format
+    def __init__(self, spec: Spec, formats: Formats) -> None:
+        self.format = formats(spec)
+        self._spec, self._formats = spec, formats
+        self._raised: dict[int, ProviderFormat] = {}
         self._system = (spec.prompt.system or "") if spec.prompt else ""
         self._template = Template(spec.prompt.user) if spec.prompt else None
 
@@ -42,6 +52,29 @@ class Requests:
             return len(self.format.native_line(_SAMPLE_ID, values)) + 1
         return self.format.request_bytes(system=self._system, user=self._user(values)) + 1
 
+    def around(self, fields: Collection[str]) -> int | None:
+        """Bytes of a request line beyond the canonical JSON of its fields, where the prompt is text around each of
+        them: then a record of strings need not be rendered to be measured. None for any other prompt."""
+        if self._template is None or self._template.each_once != frozenset(fields):
+            return None
+        empty = dict.fromkeys(fields, "")
+        return self.measure(empty) - len(encode_sorted(empty))
+
     def line(self, record: ShardRecord) -> bytes:
-        """The request of a shard's record, newline included."""
-        return self.render(record.record_id, _decode(record.input)) + b"\n"
+        """The request of a shard's record, newline included: from the spec and the record's line alone, so that it can
+        be made again byte for byte."""
+        values = _decode(record.input)
+        if self._template is None or not (record.output_cap or record.feedback):
+            return self.render(record.record_id, values) + b"\n"
+        user = self._user(values) + (FEEDBACK.format(reason=record.feedback) if record.feedback else "")
+        capped = self._with_cap(record.output_cap)
+        return capped.request_line(record.record_id, system=self._system, user=user) + b"\n"
+
+    def _with_cap(self, output_cap: int) -> ProviderFormat:
+        """The spec's format with another cap on the answer's tokens; the record's identity stays the spec's."""
+        if not output_cap:
+            return self.format
+        if output_cap not in self._raised:
+            generation = {**self._spec.generation, OUTPUT_CAP: output_cap}
+            self._raised[output_cap] = self._formats(self._spec.model_copy(update={"generation": generation}))
+        return self._raised[output_cap]

@@ -18,12 +18,16 @@ from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.prices import usd
+from tallybatch.domain.quality_gates import Judgement
+from tallybatch.domain.quality_labels import merged
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import final_counts, job_report
 from tallybatch.report.write import write_report
 from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.previous_job import note_latest, previous_report
 from tallybatch.steps.publish_shard import Part
+from tallybatch.steps.quality_gates import label_distribution, read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import advance_job
 
@@ -46,14 +50,28 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     if not closure.closed:
         return _end_open(job, closure, context, ports)
+    judgement = read_judgement(context, closure.attempt, ports.objects)
+    if not judgement.passed:
+        return _end_at_gate(job, closure, judgement, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
-    report = job_report(job, context.manifest, closure, state="COMPLETED", results_uri=results_uri, parts=len(parts))
     if ports.objects.head(context.keys.certificate) is None:
+        report = job_report(
+            job,
+            context.manifest,
+            closure,
+            state="COMPLETED",
+            results_uri=results_uri,
+            parts=len(parts),
+            judgement=judgement,
+            labels=merged(part.labels for part in parts),
+            previous=previous_report(context, ports.objects),
+        )
         write_report(ports.objects, context.keys, report, retention=context.retention("results"))
     certificate = _certify(closure, parts, context, ports.objects)
     _switch(results, certificate, parts, context, ports.objects)
+    note_latest(context, ports.objects)
     finished = advance_job(
         ports.ledger,
         ports.clock,
@@ -96,6 +114,38 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
     return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
 
 
+def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobContext, ports: Ports) -> SealReply:
+    """A job that its gates stop: everything is accounted for, nothing is published, and what was accepted stays
+    accepted."""
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state=JobState.FAILED.value,
+        results_uri="",
+        parts=0,
+        judgement=judgement,
+        labels=label_distribution(context, closure, ports.objects),
+        previous=previous_report(context, ports.objects),
+    )
+    write_report(ports.objects, context.keys, report, retention=context.retention("results"))
+    ended = advance_job(
+        ports.ledger,
+        ports.clock,
+        job.job_key,
+        JobState.FAILED,
+        attempt=closure.attempt,
+        counts=final_counts(closure),
+        reason=report["verdict"],
+        report=ports.objects.uri(context.keys.report_html),
+    )
+    ports.events.publish(
+        "JobFailed", {"job_key": ended.job_key, "tenant": ended.tenant, "spec": ended.spec, "reason": ended.reason}
+    )
+    age_s = round(ended.updated_at - ended.created_at)
+    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
+
+
 def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:
     detail: dict[str, Any] = {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "state": job.state.value}
     events.publish(kind, {**detail, "expected": closure.expected, **final_counts(closure), "report": job.report})
@@ -131,6 +181,7 @@ def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: 
             succeeded=closure.succeeded,
             reused=closure.reused,
             failed=closure.failed,
+            in_review=closure.in_review,
             missing=closure.missing,
             unknown=closure.unknown,
             duplicate=closure.duplicate,

@@ -83,7 +83,7 @@ def _write_request(
     objects: Objects,
     formats: Formats,
 ) -> SubmissionInput:
-    requests = Requests(context.spec, formats(context.spec))
+    requests = Requests(context.spec, formats)
     digest = hashlib.sha256()
     sent = 0
     with tempfile.TemporaryFile() as file:
@@ -108,17 +108,20 @@ def _claim(item: ShardItem, context: JobContext, *, objects: Objects, ledger: Le
     for record in shard_records(objects, context, item.shard_sha256):
         key = identity.record_key(record.record_id, record.source_version)
         ids[key] = record.record_id
-        batch.append(RecordClaim(key, item.job_key, item.attempt))
+        batch.append(RecordClaim(key, item.job_key, item.attempt, record.retry_reason))
         if len(batch) >= _CLAIM_BATCH:
-            yield from _claim_batch(batch, ids, ledger)
+            yield from _claim_batch(item, batch, ids, ledger)
             batch, ids = [], {}
     if batch:
-        yield from _claim_batch(batch, ids, ledger)
+        yield from _claim_batch(item, batch, ids, ledger)
 
 
-def _claim_batch(batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) -> Iterator[Excluded]:
+def _claim_batch(item: ShardItem, batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) -> Iterator[Excluded]:
+    """A later attempt takes its records over from its own job: one write each, as for a first claim, that leaves the
+    attempt and its reason in the row."""
     foreign: dict[str, list[RecordClaim]] = {}
-    for result in ledger.claim_records(batch):
+    retried = item.attempt > 1
+    for result in ledger.take_over_records(batch, from_job=item.job_key) if retried else ledger.claim_records(batch):
         if result.outcome is ClaimOutcome.FOREIGN:
             owner = result.row.owner if result.row else ""
             foreign.setdefault(owner, []).append(result.claim)

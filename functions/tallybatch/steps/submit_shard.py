@@ -6,6 +6,7 @@ Everybody else who finds the row without a provider job looks for the marker in 
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem, SubmitReply
 from tallybatch.domain import submitting
-from tallybatch.domain.errors import CreateUnknown, Permanent, QuotaRefused
+from tallybatch.domain.errors import CreateUnknown, Permanent, ProviderRefused, QuotaRefused
 from tallybatch.domain.identity import submission_key
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
@@ -28,6 +29,10 @@ _TOKEN_LIFE_S = 6 * 3600
 """How long an idempotency token is relied on. AWS does not document its life for Bedrock's batch jobs."""
 SUBMISSION_PIN = "SUBMISSION"
 """Kind of the pins that lead from a marker to its submission; written before anything is created."""
+
+
+TOO_LATE = "deadline"
+"""Code of records whose submission was given up at the job's deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +53,29 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
         step = submitting.next_step(row, ports.clock.now())
         if step is Next.RESOLVE and submitting.absence_is_proven(row, ports.clock.now(), rules):
             step = Next.CLAIM
-    if step is Next.CLAIM:
+    deadline_at = float("inf")
+    if step is Next.CLAIM or (row is not None and row.state is SubmissionState.QUOTA_REFUSED):
         job = ports.ledger.job(item.job_key)
-        if job is not None and job.cancel_requested_at:
+        if job is not None and job.cancel_requested_at and step is Next.CLAIM:
             return SubmitReply(status="cancelled")
-        row = _claim_and_create(item, row, ports, rules)
+        deadline_at = job.deadline_at if job is not None and job.deadline_at else deadline_at
+        if row is not None and ports.clock.now() >= deadline_at:
+            row = _change_mine(row, ports, lambda current: _too_late(current, ports.clock.now()))
+        elif step is Next.CLAIM:
+            row = _claim_and_create(item, row, ports, rules, deadline_at=deadline_at)
     assert row is not None  # noqa: S101 - each branch above has set it
     if row.provider_job_id and row.state is SubmissionState.SUBMITTED:
         advance_job(ports.ledger, ports.clock, item.job_key, JobState.SUBMITTED, attempt=item.attempt)
-    return _reply(row, ports.clock.now(), unknown_wait_s)
+    return _reply(row, ports.clock.now(), unknown_wait_s, deadline_at=deadline_at)
 
 
-def _reply(row: Submission, now: float, unknown_wait_s: float) -> SubmitReply:
+def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: float) -> SubmitReply:
     if row.state is SubmissionState.EMPTY:
         return SubmitReply(status="empty")
     if row.state is SubmissionState.REFUSED:
         return SubmitReply(status="refused")
     if row.state is SubmissionState.QUOTA_REFUSED:
-        return SubmitReply(status="quota", wait_s=max(1, round(row.not_before - now)))
+        return SubmitReply(status="quota", wait_s=max(1, math.ceil(min(row.not_before, deadline_at) - now)))
     if row.provider_job_id:
         return SubmitReply(status="submitted", provider_job_id=row.provider_job_id)
     return SubmitReply(status="unknown", wait_s=max(1, round(unknown_wait_s)))
@@ -85,7 +95,9 @@ def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules)
     return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
 
 
-def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rules: SubmitRules) -> Submission:
+def _claim_and_create(
+    item: ShardItem, row: Submission | None, ports: Ports, rules: SubmitRules, *, deadline_at: float
+) -> Submission:
     context = load_job(ports.objects, item.tenant, item.job_key)
     now = ports.clock.now()
     fresh = submitting.next_generation(row, now) if row else _first_generation(item, context, now)
@@ -103,12 +115,15 @@ def _claim_and_create(item: ShardItem, row: Submission | None, ports: Ports, rul
     if not prepared.sent:
         empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
         return ports.ledger.put_submission(empty, expected_version=expected_version) or _reread(item, ports)
+    if now >= deadline_at:
+        late = _too_late(fresh, now)
+        return ports.ledger.put_submission(late, expected_version=expected_version) or _reread(item, ports)
     uri = ports.objects.uri(prepared.request_key)
     with ports.objects.open(prepared.request_key) as body:
         try:
             file_id = ports.provider.upload(f"{fresh.submission_key}.jsonl", body, uri=uri)
         except Permanent as refused:
-            told = _refused(fresh, str(refused), ports.clock.now())
+            told = _refused(fresh, refused, ports.clock.now())
             return ports.ledger.put_submission(told, expected_version=expected_version) or _reread(item, ports)
     ports.ledger.pin(SUBMISSION_PIN, fresh.submission_key, place_of(fresh))
     owner = uuid.uuid4().hex
@@ -161,8 +176,8 @@ def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
         wait_s = refused.retry_after_s or submitting.quota_wait_s(mine)
         return _change_mine(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
-        reason = str(refused)
-        return _change_mine(mine, ports, lambda current: _refused(current, reason, ports.clock.now()))
+        told = refused
+        return _change_mine(mine, ports, lambda current: _refused(current, told, ports.clock.now()))
     return _bind(mine, (job.id,), ports)
 
 
@@ -226,13 +241,28 @@ def quota_refused(row: Submission, now: float, wait_s: float) -> Submission:
     )
 
 
-def _refused(row: Submission, reason: str, now: float) -> Submission:
+def _refused(row: Submission, refused: Permanent, now: float) -> Submission:
+    """A refusal of the account, and a call that we could not even make, say nothing about the records."""
     return replace(
         row,
         state=SubmissionState.REFUSED,
-        refusal=reason[:500],
+        refusal=str(refused)[:500],
         refusal_code="provider_refused",
         refusal_class=OutcomeClass.RETRYABLE.value,
+        untried=not isinstance(refused, ProviderRefused) or refused.account,
+        updated_at=now,
+    )
+
+
+def _too_late(row: Submission, now: float) -> Submission:
+    """Nothing is handed over after the job's deadline: its answers would come too late, and be paid for."""
+    return replace(
+        row,
+        state=SubmissionState.REFUSED,
+        refusal="the job's deadline passed before the provider took the submission",
+        refusal_code=TOO_LATE,
+        refusal_class=OutcomeClass.RETRYABLE.value,
+        untried=True,
         updated_at=now,
     )
 

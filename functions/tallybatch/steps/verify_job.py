@@ -20,6 +20,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
 from tallybatch.steps.outcome_files import read_outcomes
 from tallybatch.steps.publish_shard import result_part
+from tallybatch.steps.quality_gates import judgement, read_judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
     parts: list[SealedObject] = []
     for shard in manifest.shards:
         ids = record_ids(objects, keys, shard.sha256)
-        _, sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True)
+        sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True).sources
         progress.records += len(ids)
         item = PublishItem(
             tenant=keys.tenant,
@@ -119,10 +120,29 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
         certificate.missing,
         certificate.duplicate,
     )
-    if counted != certified or sets.open or sets.unknown:
+    if counted != certified or sets.open or sets.in_review or sets.unknown:
         raise _Difference(f"{keys.certificate}: the outcomes give {counted}, certified are {certified}")
     if tuple(parts) != certificate.results:
         raise _Difference(f"{keys.certificate}: the outcomes give other result parts than were certified")
+    _check_gates(certificate, context, objects)
+
+
+def _check_gates(certificate: Certificate, context: JobContext, objects: Objects) -> None:
+    """The judgement follows from the outcomes and the terms it names, and it lets the job pass."""
+    stored = read_judgement(context, certificate.attempts, objects)
+    again = judgement(
+        context,
+        objects,
+        attempt=certificate.attempts,
+        expected=certificate.expected,
+        succeeded=certificate.succeeded,
+        submissions=certificate.submissions,
+        spec_digest=stored.spec_digest,
+        golden_sha256=stored.golden.sha256 if stored.golden else "",
+    )
+    if again != stored or not stored.passed:
+        where = objects.uri(context.keys.judgement(certificate.attempts))
+        raise _Difference(f"{where}: the outcomes give another judgement, or one that stops the job")
 
 
 def _check_raw(certificate: Certificate, objects: Objects) -> None:

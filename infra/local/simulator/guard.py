@@ -68,6 +68,9 @@ async def guarded(
         return HangUp()
     if name == "cut_body":
         return HangUp(answer)
+    if name == "garbled_body":
+        sound = bytes(answer.body)[: len(bytes(answer.body)) * 2 // 3]
+        answer.body = sound.ljust(len(bytes(answer.body)), b"\0")
     if name == "reply_500_after":
         return fault(500, _retry_headers(rule))
     return answer

@@ -33,6 +33,7 @@ class RecordFault(StrEnum):
     CONTENT_FILTER = "content_filter"
     BAD_JSON = "bad_json"
     BAD_SCHEMA = "bad_schema"
+    FENCED_JSON = "fenced_json"
     WRONG_MODEL = "wrong_model"
     U2028 = "u2028"
     CACHED_PROMPT = "cached_prompt"
@@ -64,6 +65,7 @@ CALL_FAULTS: dict[str, str] = {
     "delay_s": "float",
     "late_reply_s": "float",
     "cut_body": "",
+    "garbled_body": "",
     "empty_page": "",
     "strangers": "int",
 }

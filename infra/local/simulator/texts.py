@@ -29,6 +29,8 @@ def text_for(prompt: Prompt, fault: str, variant: int, limit: int | None) -> Tex
     if fault == "bad_schema":
         return Text(orjson.dumps({"unexpected": answer_text(prompt, variant=variant)}).decode())
     text = answer_text(prompt, variant=variant)
+    if fault == "fenced_json":
+        text = f"```json\n{text}\n```"
     if fault == "u2028":
         text = _with_separators(text)
     cut = len(text) // 2 if fault == "length" else len(text)

@@ -20,7 +20,8 @@ ENTRY = SubmissionEntry(
 )  # fmt: skip
 CERTIFICATE = Certificate(
     job_key="a" * 64, tenant="acme", spec="genre", dataset_version="2026 é", manifest_sha256="c" * 64,
-    input_manifest_hash="d" * 64, expected=10, succeeded=9, reused=0, failed={"permanent": 1}, missing=0, unknown=0,
+    input_manifest_hash="d" * 64, expected=10, succeeded=9, reused=0, failed={"permanent": 1}, in_review={},
+    missing=0, unknown=0,
     duplicate=0, attempts=1, submissions=(ENTRY,), tokens={"input": 100, "output": 20}, cost_usd=None,
     closed_at=1_700_000_000.25, objects=(SealedObject("jobs/acme/k/manifest.json", 12, "e" * 64),),
     results=(SealedObject("results/acme/genre/v/parts/f.jsonl", 34, "f" * 64),),

@@ -19,6 +19,7 @@ from tallybatch.domain.closure import (
     AttemptRows,
     Closure,
     OpenRecord,
+    ReviewRecord,
     Row,
     Sets,
     SubmissionEntry,
@@ -26,7 +27,7 @@ from tallybatch.domain.closure import (
     fold_shard,
 )
 from tallybatch.domain.outcomes import OutcomeClass
-from tallybatch.domain.retries import RetryPolicy
+from tallybatch.domain.retries import RetryPolicy, ReviewClass
 
 MAX_ATTEMPTS = 3
 POLICY = RetryPolicy(max_attempts=MAX_ATTEMPTS, backoff_s=60)
@@ -104,9 +105,9 @@ def fold(
     done = Folded(Sets(), [], [], left_over=False)
     for number, shard in enumerate(job):
         ids = [f"{number}-{place}" for place in range(len(shard))]
-        still_open, sources = fold_shard(done.sets, f"s{number}", ids, streams, POLICY, overdue=overdue)
-        done.open += still_open
-        done.sources.append(sources)
+        folded = fold_shard(done.sets, f"s{number}", ids, streams, POLICY, overdue=overdue)
+        done.open += folded.open
+        done.sources.append(folded.sources)
     done.left_over = any(stream.left_over for stream in streams)
     return done
 
@@ -200,12 +201,12 @@ def test_given_an_id_twice_in_the_manifest_when_folded_then_it_is_a_duplicate_an
     assert (sets.expected, sets.succeeded, sets.duplicate, sets.missing) == (2, 1, 1, 1)
 
 
-def fold_one(*outcomes: str, policy: RetryPolicy = POLICY) -> tuple[Sets, list[OpenRecord], list[str]]:
+def fold_one(*outcomes: str, policy: RetryPolicy = POLICY) -> tuple[Sets, list[OpenRecord], list[ReviewRecord]]:
     sets = Sets()
     rows = Fate(outcomes, "").rows("a", "s")
     attempts = [AttemptRows([(f"object-{number}", row)]) for number, row in enumerate(rows)]
-    still_open, sources = fold_shard(sets, "s", ["a"], attempts, policy, overdue=False)
-    return sets, still_open, sources
+    folded = fold_shard(sets, "s", ["a"], attempts, policy, overdue=False)
+    return sets, folded.open, folded.review
 
 
 def test_given_a_record_that_was_accepted_when_a_later_attempt_says_otherwise_then_it_stays_accepted() -> None:
@@ -227,6 +228,35 @@ def test_given_any_number_of_waits_when_folded_then_no_try_is_used_up() -> None:
     assert fold_one(*["waiting"] * 6, "retryable", policy=RetryPolicy(1, 60))[0].failed == {"retryable": 1}
 
 
+PEOPLE = RetryPolicy(MAX_ATTEMPTS, 60, review=frozenset(ReviewClass))
+
+
+def test_given_records_for_people_when_folded_then_they_are_listed_with_why_and_in_no_other_set() -> None:
+    for outcomes, why in (
+        (("conflict",), "conflict"),
+        (("retryable", "refused"), "refused"),
+        (("truncated",), "truncated"),
+        (("permanent",), "permanent"),
+        (("unqualified",) * 3, "unqualified"),
+        (("retryable", "missing", "expired"), "exhausted"),
+    ):
+        sets, still_open, review = fold_one(*outcomes, policy=PEOPLE)
+        last, tries = outcomes[-1], len(outcomes)
+        code, key = f"code-{last}", f"object-{tries - 1}"
+        assert review == [ReviewRecord("a", "s", tries, why, OutcomeClass(last), code, key)]
+        assert dict(sets.in_review) == {why: 1}
+        assert (sets.succeeded, sets.failed.total(), sets.open, sets.missing, still_open) == (0, 0, 0, 0, [])
+
+
+def test_given_a_record_for_people_when_they_decide_in_a_further_attempt_then_their_row_counts() -> None:
+    for decision, ends in (("succeeded", "succeeded"), ("rejected", "failed"), ("retryable", "open")):
+        sets, _, review = fold_one("conflict", decision, policy=PEOPLE)
+        counted = {"succeeded": sets.succeeded, "failed": sets.failed.total(), "open": sets.open}
+        assert counted == {**dict.fromkeys(counted, 0), ends: 1}
+        assert review == []
+        assert not sets.in_review
+
+
 def test_given_a_lost_shard_when_folded_then_its_records_resume_whatever_their_tries() -> None:
     for before in ([], ["retryable"], ["retryable", "expired"]):
         sets, still_open, _ = fold_one(*before, "unsettled")
@@ -239,8 +269,8 @@ def test_given_the_objects_of_each_attempt_when_folded_then_a_shard_lists_those_
     )
     second = AttemptRows([("two", Row("a", "s", OutcomeClass.SUCCEEDED, 2))])
     lost = AttemptRows([("", Row("a", "s", OutcomeClass.UNSETTLED, 3))])
-    _, sources = fold_shard(Sets(), "s", ["a", "b"], [first, second, lost], POLICY, overdue=False)
-    assert sources == ["one", "two"]
+    folded = fold_shard(Sets(), "s", ["a", "b"], [first, second, lost], POLICY, overdue=False)
+    assert folded.sources == ["one", "two"]
 
 
 def test_given_rows_of_a_shard_nobody_asks_for_when_folded_then_they_are_left_over() -> None:
@@ -255,7 +285,7 @@ def test_given_rows_of_a_shard_nobody_asks_for_when_folded_then_they_are_left_ov
 
 def test_given_a_record_without_a_code_when_open_then_its_outcome_is_the_reason() -> None:
     rows = AttemptRows([("k", Row("a", "s", OutcomeClass.EXPIRED, 1))])
-    (still_open,), _ = fold_shard(Sets(), "s", ["a"], [rows], POLICY, overdue=False)
+    (still_open,) = fold_shard(Sets(), "s", ["a"], [rows], POLICY, overdue=False).open
     assert still_open.reason == "expired"
 
 
@@ -284,6 +314,8 @@ def closure(**counts: object) -> Closure:
         ({"unknown": 1}, False),
         ({"duplicate": 1}, False),
         ({"open": 1}, False),
+        ({"in_review": {"conflict": 1}}, False),
+        ({"succeeded": 6, "in_review": {"conflict": 1}}, False),
         ({"succeeded": 6, "open": 1}, False),
         ({"succeeded": 6, "missing": 1}, False),
         ({"succeeded": 6}, False),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from tallybatch.domain.input_lines import (
     MAX_DEPTH,
     MAX_KEY_LENGTH,
     MAX_LINE_BYTES,
-    KeyIndex,
     LineRefused,
     decode_object,
     pointer_reader,
@@ -285,39 +282,3 @@ def test_given_a_path_that_leads_nowhere_when_resolved_then_the_field_is_missing
     with pytest.raises(LineRefused, match="is missing") as caught:
         resolve({"a": {"b": [10, 11]}}, pointer_reader(path), path)
     assert caught.value.code == "missing_field"
-
-
-KEYS = st.lists(st.sampled_from([f"k{number}" for number in range(12)]) | st.text(max_size=3), max_size=60)
-
-
-def found_in(keys: list[str], folder: Path, *, flush: int) -> set[tuple[str, int, int]]:
-    class SmallIndex(KeyIndex):
-        _FLUSH_RECORDS = flush
-
-    index = SmallIndex(folder)
-    for line, key in enumerate(keys, 1):
-        index.add(key, line)
-    return {(twice.key, twice.first_line, twice.line) for twice in index.duplicates()}
-
-
-@settings(max_examples=30, deadline=None)
-@given(KEYS, st.sampled_from([1, 7, 25, 1000]))
-def test_given_any_keys_when_indexed_then_just_the_duplicates_are_found_whatever_was_spilled(
-    keys: list[str], flush: int
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        found = found_in(keys, Path(folder), flush=flush)
-        spilled = any(Path(folder).iterdir())
-    expected = {(key, keys.index(key) + 1, line) for line, key in enumerate(keys, 1) if keys.index(key) + 1 != line}
-    assert found == expected
-    assert spilled == (len(keys) >= flush)
-
-
-def test_given_more_keys_than_one_flush_when_indexed_then_a_duplicate_across_the_flush_is_found(tmp_path: Path) -> None:
-    index = KeyIndex(tmp_path)
-    for line in range(1, 40_000):
-        index.add(f"k{line}", line)
-    index.add("k3", 40_000)
-    (twice,) = index.duplicates()
-    assert (twice.key, twice.first_line, twice.line) == ("k3", 3, 40_000)
-    assert list(tmp_path.iterdir())

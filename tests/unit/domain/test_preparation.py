@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tallybatch.adapters.providers.openai import OpenAIFormat
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.lines import newline_split
-from tallybatch.domain.preparation import Preparation, prepare
+from tallybatch.domain.preparation import Preparation, Quarantine, prepare
 from tallybatch.domain.records import RecordReader, ShardRecord, decode_record
 from tallybatch.domain.shards import ShardLimits, read_zstd_lines
 from tallybatch.domain.source_stream import SourceStream
@@ -34,14 +35,14 @@ def prepare_bytes(
     *,
     gzipped: bool = False,
     limits: ShardLimits = LIMITS,
-    skip: frozenset[int] = frozenset(),
+    quarantine: Quarantine | None = None,
     keep_raw: bool = False,
     measure: Callable[[dict[str, Any]], int] = lambda values: len(str(values["title"])) + 100,
 ) -> Preparation:
     reader = RecordReader(key="id", fields=("title",), source_version="", identity=IDENTITY, measure=measure)
     source = SourceStream(io.BytesIO(body), gzipped=gzipped)
     lines = newline_split(source.chunks(), cut_at=MAX_LINE_BYTES)
-    return prepare(lines, reader=reader, limits=limits, folder=folder, skip=skip, keep_raw=keep_raw)
+    return prepare(lines, reader=reader, limits=limits, folder=folder, quarantine=quarantine, keep_raw=keep_raw)
 
 
 def bad_lines(done: Preparation) -> list[dict[str, Any]]:
@@ -132,8 +133,8 @@ def test_given_an_undefined_template_variable_when_prepared_then_it_is_named_and
     body = b'{"id":"a","title":{"de":"x"}}\n{"id":"b","title":{"en":"secret"}}\n'
     spec = parse_spec(b"{name: x, provider: openai, model: gpt-5-mini-2025-08-07, prompt: {user: '{{ title.de }}'}}")
     openai = OpenAIFormat(spec.model_resolved, spec.endpoint, spec.generation, None, spec.output.schema_version)
-    done = prepare_bytes(body, tmp_path, measure=Requests(spec, openai).measure)
-    assert done.shards[0].request_bytes == len(Requests(spec, openai).line(records(done)[0]))
+    done = prepare_bytes(body, tmp_path, measure=Requests(spec, lambda _: openai).measure)
+    assert done.shards[0].request_bytes == len(Requests(spec, lambda _: openai).line(records(done)[0]))
     (bad,) = bad_lines(done)
     assert (bad["line"], bad["code"]) == (2, "template")
     assert "undefined" in bad["reason"]
@@ -279,13 +280,34 @@ def test_given_bad_lines_to_keep_when_prepared_then_each_comes_back_with_its_own
     assert by_line[6]["code"] == "duplicate_key"
 
 
-def test_given_lines_to_skip_when_prepared_again_then_the_rest_is_as_if_they_had_not_been_there(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    second = prepare_bytes(with_third(b"not json"), tmp_path / "a", skip=frozenset({3}), keep_raw=True)
-    reference = prepare_bytes(b"\n".join(GOOD), tmp_path / "b")
-    assert (second.bad_count, second.records, second.lines) == (0, 3, 4)
+def test_given_bad_lines_when_prepared_again_without_them_then_the_rest_is_as_if_they_had_not_been_there(
+    tmp_path: Path,
+) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    body = GOOD[0] + b"\nnot json\n" + GOOD[0].replace(b"}", b', "note": "\xc3\xa9"}') + b"\n" + b"\n".join(GOOD[1:])
+    first = prepare_bytes(body, tmp_path / "a", keep_raw=True)
+    with closing(Quarantine(first, tmp_path / "b")) as quarantine:
+        second = prepare_bytes(body, tmp_path / "b", quarantine=quarantine, keep_raw=True)
+    reference = prepare_bytes(b"\n".join(GOOD), tmp_path / "c")
+    assert (second.bad_count, second.records, second.lines) == (0, 3, 5)
     assert [shard.sha256 for shard in second.shards] == [shard.sha256 for shard in reference.shards]
+    kept = [json.loads(line) for line in quarantine.bad_lines.read_bytes().splitlines()]
+    assert [(bad["line"], bad["code"], bad["raw"].encode()) for bad in kept] == [
+        (number, code, body.split(b"\n")[number - 1]) for number, code in ((2, "invalid_json"), (3, "duplicate_key"))
+    ]
+
+
+def test_given_bad_lines_of_every_kind_when_prepared_then_they_are_listed_in_the_order_of_the_file(
+    tmp_path: Path,
+) -> None:
+    body = b"\n".join([film("a"), film("a"), b"{", film("b"), film("a"), b"[", film("b"), b"", film("c")])
+    done = prepare_bytes(body, tmp_path, keep_raw=True)
+    order = [2, 3, 5, 6, 7, 8]
+    assert [bad["line"] for bad in bad_lines(done)] == [problem.line for problem in done.problems] == order
+    assert done.bad_line_numbers == set(order)
+    assert done.bad_by_code == {"duplicate_key": 3, "invalid_json": 1, "not_an_object": 1, "blank_line": 1}
+    assert (done.bad_count, done.records) == (6, 3)
 
 
 def test_given_bytes_of_bad_lines_when_they_are_not_to_be_kept_then_none_is_in_the_report(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallybatch.domain.quality import AnswerCheck
+from tallybatch.domain.quality import FENCED, MOST_ERRORS, AnswerCheck
 
 SCHEMA = {
     "type": "object",
@@ -34,19 +34,19 @@ CHECK = AnswerCheck(SCHEMA)
     ],
 )  # fmt: skip
 def test_given_an_answer_that_fits_when_checked_then_it_is_the_output(answer: str, output: bytes) -> None:
-    assert CHECK.check(answer) == (output, "")
+    assert CHECK.check(answer) == (output, "", ())
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        "", " ", "Drama", "{", '{"genre":"Drama","confidence":0.5', "```json\n{}\n```",
+        "", " ", "Drama", "{", '{"genre":"Drama","confidence":0.5', "```json\n{\n```", "```json {} ```", "```\n{}",
         '{"genre":"Drama"} ok', "{'a':1}",
         '{"genre":"Drama","confidence":NaN}', '{"genre":"Drama","confidence":1e999}', '{"genre":"\\ud800"}', "nul",
     ],
 )  # fmt: skip
 def test_given_an_answer_that_is_no_json_when_checked_then_it_is_refused_without_a_quote(answer: str) -> None:
-    assert CHECK.check(answer) == (b"", "the answer is not JSON")
+    assert CHECK.check(answer) == (b"", "the answer is not JSON", ())
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,30 @@ def test_given_an_answer_that_breaks_the_schema_when_checked_then_the_place_is_n
     assert "SECRET" not in verdict.reason
 
 
-def test_given_many_faults_when_checked_then_five_are_told() -> None:
-    answer = json.dumps({"genre": "Drama", "confidence": 0, "tags": [1] * 50})
-    assert CHECK.check(answer).reason.count(" breaks ") == 5
+def test_given_many_faults_when_checked_then_each_is_told_up_to_a_bound() -> None:
+    reason = CHECK.check(json.dumps({"genre": "X", "confidence": 2, "tags": [1] * 50})).reason
+    assert reason.count(" breaks ") == 52
+
+    reason = CHECK.check(json.dumps({"genre": "X", "confidence": 2, "tags": [1] * 5000})).reason
+    assert reason.count(" breaks ") == MOST_ERRORS
+    assert reason.endswith(f"; and {5002 - MOST_ERRORS} more")
+
+
+def test_given_names_that_the_model_made_up_when_checked_then_the_place_does_not_tell_them() -> None:
+    schema = {"type": "object", "properties": {"people": {"additionalProperties": {"type": "string"}}}}
+    reason = AnswerCheck(schema).check('{"people":{"SECRET NAME":1}}').reason
+    assert "/people/* breaks /properties/people/additionalProperties/type" in reason
+    assert "SECRET" not in reason
+
+
+@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", " \n```JSON \n{}\n  ``` \n"])
+def test_given_an_answer_in_a_code_block_when_checked_then_what_is_in_it_counts_and_is_noted(fence: str) -> None:
+    fits, breaks = '{"genre": "Drama", "confidence": 1}', '{"genre": "Drama"}'
+    assert CHECK.check(fence.replace("{}", fits)) == (b'{"genre":"Drama","confidence":1}', "", (FENCED,))
+    verdict = CHECK.check(fence.replace("{}", breaks))
+    assert verdict.output == b""
+    assert "lacks 'confidence'" in verdict.reason
+    assert verdict.notes == (FENCED,)
 
 
 @pytest.mark.parametrize("depth", [100, 254, 255, 256, 300, 600, 960, 990, 1000, 5000])
@@ -111,7 +132,7 @@ def test_given_any_answer_when_checked_without_demands_then_it_is_json_or_refuse
         expected: Any = json.loads(answer)
         json.dumps(expected, allow_nan=False, ensure_ascii=False).encode()
     except ValueError:
-        assert verdict == (b"", "the answer is not JSON")
+        assert verdict == (b"", "the answer is not JSON", ())
     else:
         assert json.loads(verdict.output) == expected
         assert verdict.reason == ""
@@ -120,12 +141,12 @@ def test_given_any_answer_when_checked_without_demands_then_it_is_json_or_refuse
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=30))
 def test_given_no_schema_when_checked_then_any_text_is_the_answer(answer: str) -> None:
-    output, reason = AnswerCheck(None).check(answer)
+    output, reason, _ = AnswerCheck(None).check(answer)
     assert json.loads(output) == answer
     assert reason == ""
 
 
 def test_given_embeddings_when_checked_then_the_vectors_are_kept_as_json() -> None:
     check = AnswerCheck(None, embeddings=True)
-    assert check.check("[[0.5, -1e-3]]") == (b"[[0.5,-0.001]]", "")
+    assert check.check("[[0.5, -1e-3]]") == (b"[[0.5,-0.001]]", "", ())
     assert check.check("no vectors").reason == "the answer is not JSON"

@@ -47,6 +47,23 @@ def test_given_a_line_when_read_then_the_shard_line_holds_keys_and_used_fields_o
     assert (record.tries, record.attempt, record.parent_shard_id) == (0, 1, "")
 
 
+SOURCES = st.fixed_dictionaries(
+    {"id": st.text(min_size=1, max_size=4, alphabet="ab"), "100% title": st.text(max_size=8)},
+    optional={"é": st.text(max_size=3) | st.integers(), "x": st.text(max_size=3)},
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SOURCES, st.booleans(), st.sampled_from(["", " ", "\t"]))
+def test_given_any_strings_when_read_then_their_canonical_form_is_the_same_as_that_of_the_values(
+    source: dict[str, Any], escaped: bool, space: str
+) -> None:
+    fields = tuple(name for name in source if name != "id")
+    line = json.dumps(source, ensure_ascii=escaped, separators=(f"{space},{space}", f"{space}:{space}"))
+    _, record = read(line, fields=fields)
+    assert bytes(record.input) == rfc8785.dumps({name: source[name] for name in fields})
+
+
 def test_given_a_record_when_measured_then_the_used_fields_are_measured() -> None:
     seen: list[dict[str, Any]] = []
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallybatch.domain.outcomes import OutcomeClass
-from tallybatch.domain.retries import RetryPolicy
+from tallybatch.domain.retries import RetryPolicy, ReviewClass
 
 FOLLOWS = {
     # class: (tries left, no tries left, overdue with tries left)
@@ -22,6 +22,7 @@ FOLLOWS = {
     "unqualified": ("retry", "failed", "failed"),
     "missing": ("retry", "failed", "failed"),
     "conflict": ("retry", "failed", "failed"),
+    "rejected": ("failed", "failed", "failed"),
     "waiting": ("retry", "retry", "failed"),
     "unsettled": ("resume", "resume", "resume"),
 }
@@ -35,6 +36,34 @@ def test_given_an_outcome_when_decided_then_it_is_as_the_table_says(outcome: str
         assert policy.decide(OutcomeClass(outcome), tries, overdue=False).value == expected
     for tries in (0, 1, 5):
         assert policy.decide(OutcomeClass(outcome), tries, overdue=True).value == overdue
+
+
+FOR_PEOPLE = {
+    # class: its word in review.classes, and whether it goes to people at once
+    "permanent": ("permanent", True),
+    "refused": ("refused", True),
+    "truncated": ("truncated", True),
+    "conflict": ("conflict", True),
+    "unqualified": ("unqualified", False),
+    "retryable": ("exhausted", False),
+    "expired": ("exhausted", False),
+    "cancelled": ("exhausted", False),
+    "missing": ("exhausted", False),
+}
+
+
+@pytest.mark.parametrize("outcome", [outcome.value for outcome in OutcomeClass])
+def test_given_ends_that_people_decide_about_when_decided_then_only_those_go_to_them(outcome: str) -> None:
+    word, at_once = FOR_PEOPLE.get(outcome, ("", False))
+    for listed in ReviewClass:
+        policy = RetryPolicy(max_attempts=3, backoff_s=60, review=frozenset({listed}))
+        left, spent, overdue = FOLLOWS[outcome]
+        if listed.value == word:
+            left, spent, overdue = ("review" if at_once else left), "review", "review"
+        assert policy.decide(OutcomeClass(outcome), 1, overdue=False).value == left
+        decision = policy.decision(OutcomeClass(outcome), 3, overdue=False)
+        assert (decision.disposition.value, decision.why) == (spent, listed if spent == "review" else None)
+        assert policy.decide(OutcomeClass(outcome), 1, overdue=True).value == overdue
 
 
 def test_given_a_spec_that_forbids_it_when_an_answer_is_unqualified_then_it_is_not_asked_for_again() -> None:

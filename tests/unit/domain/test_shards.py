@@ -52,6 +52,20 @@ def test_given_any_lines_when_cut_then_the_shards_together_are_the_lines_in_orde
 
 
 @settings(max_examples=40, deadline=None)
+@given(RECORDS, LIMITS, st.integers(1, 9))
+def test_given_any_lines_when_added_many_at_a_time_then_the_shards_are_the_same(
+    records: list[tuple[bytes, int]], limits: ShardLimits, many: int
+) -> None:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        singly = write(Path(one), records, limits)
+        writer = ShardWriter(Path(other), limits)
+        for start in range(0, len(records), many):
+            part = records[start : start + many]
+            writer.extend([line for line, _ in part], [size for _, size in part])
+        assert [shard.sha256 for shard in writer.close()] == [shard.sha256 for shard in singly]
+
+
+@settings(max_examples=40, deadline=None)
 @given(RECORDS, LIMITS)
 def test_given_any_lines_when_cut_then_no_shard_could_have_taken_the_next_record(
     records: list[tuple[bytes, int]], limits: ShardLimits

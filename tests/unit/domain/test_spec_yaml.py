@@ -20,8 +20,8 @@ def problems_of(data: bytes) -> tuple[Problem, ...]:
     [
         (b"", 1, "empty", "the file is empty"),
         (b" \n\n# only a comment\n", 1, "empty", "the file is empty"),
-        (b"- a\n", 1, "not-a-mapping", "must be a mapping"),
-        (b"\nhello\n", 2, "not-a-mapping", "must be a mapping"),
+        (b"- a\n", 1, "not_a_mapping", "must be a mapping"),
+        (b"\nhello\n", 2, "not_a_mapping", "must be a mapping"),
         (b"name: a\nowner:\n\tcost_center: x\n", 3, "yaml", "a tab cannot indent in YAML; use spaces"),
         (b"name: a\nmodel: 'm\n", 3, "yaml", "unexpected end of stream"),
         (b"name: a\nmodel: m: n\n", 2, "yaml", "mapping values are not allowed here"),
@@ -30,7 +30,7 @@ def problems_of(data: bytes) -> tuple[Problem, ...]:
         (b"name: a\nmodel: caf\xe9\n", 2, "encoding", "byte 0xE9 is not UTF-8"),
         (b"name: a\nmodel: \x00\n", 2, "yaml", "the character U+0000 is not allowed"),
         ("name: a\n".encode("utf-16"), 1, "encoding", "the file is UTF-16; save it as UTF-8"),
-        (b"#" * (MAX_FILE_BYTES + 1), 0, "too-large", "at most 262144 are read"),
+        (b"#" * (MAX_FILE_BYTES + 1), 0, "too_large", "at most 262144 are read"),
     ],
 )
 def test_given_a_file_that_is_no_yaml_mapping_when_read_then_line_and_reason_are_told(
@@ -49,7 +49,7 @@ def test_given_a_utf8_byte_order_mark_and_crlf_when_read_then_they_do_no_harm() 
 def test_given_a_key_twice_when_read_then_both_lines_are_named() -> None:
     (problem,) = problems_of(BASE + b"owner:\n  submitted_by: a\n  cost_center: b\n  submitted_by: c\n")
 
-    assert (problem.line, problem.key, problem.code) == (8, "owner.submitted_by", "duplicate-key")
+    assert (problem.line, problem.key, problem.code) == (8, "owner.submitted_by", "duplicate_key")
     assert problem.reason == "the key appears twice, on lines 6 and 8"
 
 
@@ -78,7 +78,7 @@ def laughs(pattern: bytes) -> bytes:
 def test_given_billions_of_aliases_when_read_then_it_stops_soon(pattern: bytes) -> None:
     (problem,) = problems_of(laughs(pattern))
 
-    assert problem.code == "too-large"
+    assert problem.code == "too_large"
 
 
 @pytest.mark.parametrize("data", [b"a: &a [*a]", b"a: &a {b: *a}", b"a: &a {<<: *a}"])

@@ -108,7 +108,7 @@ def test_given_a_shard_lost_in_every_attempt_when_folded_then_its_tries_run_out(
         job.plan(attempt, [item(attempt, "s0" if attempt == 1 else f"r{attempt}", sha256, 1)])
         streams = [attempt_rows(job.objects, KEYS, number, []) for number in range(1, attempt + 1)]
         sets = Sets()
-        still_open, sources = fold_shard(sets, "s0", ["a0"], streams, policy, overdue=False)
+        still_open, _, sources = fold_shard(sets, "s0", ["a0"], streams, policy, overdue=False)
         assert sources == []
         if attempt < 3:
             assert [(one.tries, one.reason) for one in still_open] == [(attempt, "lost_shard")]

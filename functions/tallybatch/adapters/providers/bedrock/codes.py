@@ -45,6 +45,7 @@ STOP_REASONS: Mapping[str, OutcomeClass] = {
 """Any other reason with an answer is a success: a new word says nothing against the answer."""
 
 BELOW_MINIMUM = "below_minimum"
+ACCESS_DENIED = "access_denied"
 
 _JOB_FAILURES: tuple[tuple[re.Pattern[str], str, OutcomeClass], ...] = (
     (re.compile(r"(less|fewer) records|minimum", re.IGNORECASE), BELOW_MINIMUM, OutcomeClass.RETRYABLE),
@@ -53,18 +54,17 @@ _JOB_FAILURES: tuple[tuple[re.Pattern[str], str, OutcomeClass], ...] = (
         "above_maximum",
         OutcomeClass.PERMANENT,
     ),
-    (re.compile(r"access|permission|not authorized|role\b", re.IGNORECASE), "access_denied", OutcomeClass.RETRYABLE),
+    (re.compile(r"access|permission|not authorized|role\b", re.IGNORECASE), ACCESS_DENIED, OutcomeClass.RETRYABLE),
     (re.compile(r"json|malformed|format", re.IGNORECASE), "invalid_input", OutcomeClass.PERMANENT),
 )
 """[words] Which of them are the records' fault: a role is mended by an operator, a missing record is not."""
 
 
-def error_class(code: str) -> OutcomeClass:
-    """`code` is a number in the documented example, and may be a name. What nobody knows is RETRYABLE: the retry policy
-    bounds a wasted second try, while a record given up for a passing fault is lost."""
+def error_class(code: str) -> OutcomeClass | None:
+    """`code` is a number in the documented example, and may be a name. None for what nobody knows."""
     if code.isascii() and code.isdigit():
         return OutcomeClass.RETRYABLE if may_pass(int(code)) else OutcomeClass.PERMANENT
-    return _ERRORS.get(code, OutcomeClass.RETRYABLE)
+    return _ERRORS.get(code)
 
 
 def job_failure(message: str) -> tuple[str, OutcomeClass | None]:

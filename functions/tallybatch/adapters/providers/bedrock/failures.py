@@ -21,6 +21,7 @@ from botocore.exceptions import (
 
 from tallybatch.adapters.aws_errors import error_code
 from tallybatch.adapters.providers.common.failures import (
+    ACCOUNT_STATUSES,
     RETRYABLE_STATUSES,
     create_unknown,
     retry_after_s,
@@ -38,6 +39,20 @@ NOT_FOUND = "ResourceNotFoundException"
 CONFLICT = "ConflictException"
 
 _QUOTA = frozenset({"ServiceQuotaExceededException", "ThrottlingException", "TooManyRequestsException"})
+_ACCOUNT = frozenset(
+    {
+        "AccessDeniedException",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "NotAuthorized",
+        "OptInRequired",
+        "UnrecognizedClientException",
+    }
+)
+"""Common errors of AWS's APIs about the caller (IAM, "Common errors"); some of them come with HTTP 400."""
 _BUSY_400 = frozenset({*_QUOTA, "RequestTimeout", "RequestTimeoutException"})
 _NEVER_SENT = (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError)
 _OURS_TO_MEND = (NoCredentialsError, NoRegionError, ParamValidationError, PartialCredentialsError)
@@ -48,7 +63,7 @@ def call_failure(error: Exception, where: str) -> TallybatchError:
     if isinstance(error, _OURS_TO_MEND):
         return _misconfigured(error, where)
     if isinstance(error, ClientError) and 400 <= _status(error) < 500 and not _is_busy(error):
-        return ProviderRefused("Bedrock refused the call", where=where, why=_why(error), do=_advice(error))
+        return _refused("Bedrock refused the call", where, error)
     return ProviderUnavailable("Bedrock did not answer", where=where, why=_why(error), do="repeat the call later")
 
 
@@ -73,8 +88,13 @@ def create_failure(error: Exception, where: str) -> TallybatchError:
                 why=_why(error),
             )
         if 400 <= _status(error) < 500 and not _is_busy(error):
-            return ProviderRefused("Bedrock refused to create the job", where=where, why=_why(error), do=_advice(error))
+            return _refused("Bedrock refused to create the job", where, error)
     return create_unknown(where, _why(error))
+
+
+def _refused(what: str, where: str, error: ClientError) -> ProviderRefused:
+    account = _status(error) in ACCOUNT_STATUSES or error_code(error) in _ACCOUNT
+    return ProviderRefused(what, account=account, where=where, why=_why(error), do=_advice(error))
 
 
 def _misconfigured(error: Exception, where: str) -> Permanent:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tallybatch.adapters.providers.bedrock.codes import job_failure
+from tallybatch.adapters.providers.bedrock.codes import ACCESS_DENIED, job_failure
 from tallybatch.adapters.providers.common.failures import scrubbed
-from tallybatch.domain.outcomes import Usage
+from tallybatch.domain.outcomes import OutcomeClass, Usage
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 STATES: Mapping[str, ProviderState] = {
@@ -104,6 +104,7 @@ def read_job(raw: bytes) -> Read:
         counts=_counts(found),
         errors=errors,
         failure=failure,
+        untried=failure is OutcomeClass.RETRYABLE and errors[0].code == ACCESS_DENIED,
     )
     told = found.outputDataConfig.s3OutputDataConfig if found.outputDataConfig else None
     base = told.s3Uri.rstrip("/") if told else ""
@@ -111,16 +112,21 @@ def read_job(raw: bytes) -> Read:
 
 
 def with_manifest(job: ProviderJob, manifest: bytes) -> ProviderJob:
-    """The job with the larger of its own counts and those of `manifest.json.out`: Get may tell zeros, or none. Only
-    the manifest tells the tokens of the whole job."""
+    """The job with the larger of its own counts and those of `manifest.json.out`: Get may tell zeros, or none. The
+    manifest alone tells tokens (user guide, "View the results of a batch inference job")."""
     try:
-        read = _manifest(manifest)
-        told = _counts(read)
+        found = _manifest(manifest)
     except (ValueError, RecursionError):
         return job
+    told = _counts(found)
     counts = {name: max(job.counts.get(name, 0), told.get(name, 0)) for name in {*job.counts, *told}}
-    usage = Usage(input=read.inputTokenCount, output=read.outputTokenCount or 0) if read.inputTokenCount else None
-    return replace(job, counts=counts, usage=usage)
+    return replace(job, counts=counts, usage=_usage(found))
+
+
+def _usage(found: _Manifest) -> Usage | None:
+    if found.inputTokenCount is None and found.outputTokenCount is None:
+        return None
+    return Usage(input=found.inputTokenCount or 0, output=found.outputTokenCount or 0)
 
 
 def gone(job_arn: str, raw: bytes) -> ProviderJob:

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import STOP_REASONS, error_class
-from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.common.vectors import checked
+from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
@@ -196,11 +197,13 @@ def _failed(record_id: str, error: Any) -> RecordResult:
     """`error` is `{"errorCode", "errorMessage"}`, or in some copies a bare text."""
     fields = error if isinstance(error, dict) else {"errorMessage": error}
     code = _text(fields.get("errorCode"))
+    outcome = error_class(code)
     return RecordResult(
         record_id,
-        error_class(code),
+        outcome or OutcomeClass.RETRYABLE,
         code=code or UNREADABLE,
         message=_text(fields.get("errorMessage"))[:MAX_MESSAGE_CHARS],
+        unknown_code=outcome is None and code not in ("", UNREADABLE, NO_ANSWER),
     )
 
 

@@ -19,6 +19,8 @@ RETRYABLE_STATUSES = frozenset({0, 408, 409, 425, 429, 499})
 """Below 500. 0: seen in error files whose job counts no failure ([report] tidyverse/ellmer#830)."""
 REFUSED_CREATE_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 414, 415, 422, 431, 451})
 """Answers to create that say that nothing was created. Every other failure leaves that open."""
+ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
+"""The key, its rights or its bill are refused, not the request."""
 
 _SECRET = re.compile(r"\b(?:sk|sess|rk)-[\w*.-]+|\bAIza[\w*.-]+|Bearer\s+\S+", re.IGNORECASE)
 

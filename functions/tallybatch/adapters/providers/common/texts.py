@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-BOM = b"\xef\xbb\xbf"
 MAX_MESSAGE_CHARS = 2_000
 """Of a provider's words about one record."""
 

@@ -101,13 +101,12 @@ def code_name(code: int, status: str) -> str:
     return known.name if known is not None else status
 
 
-def classify(code: int, status: str) -> OutcomeClass:
+def classify(code: int, status: str) -> OutcomeClass | None:
     """The class of a failed record. `code` is a google.rpc.Code, or an HTTP status from 400 on; 0 if there was none.
-
-    What nobody knows is RETRYABLE: a wasted second try is bounded by the retry policy, a record given up for a passing
-    fault is lost.
-    """
+    None for what nobody knows."""
     known = BY_NAME.get(status) or RPC_CODES.get(code)
     if known is not None:
         return known.outcome
-    return _O.PERMANENT if code >= 400 and not may_pass(code) else _O.RETRYABLE
+    if code < 400:
+        return None
+    return _O.RETRYABLE if may_pass(code) else _O.PERMANENT

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tallybatch.adapters.providers.common.failures import (
+    ACCOUNT_STATUSES,
     REFUSED_CREATE_STATUSES,
     create_unknown,
     may_pass,
@@ -87,7 +88,7 @@ def call_failure(told: Told, where: str) -> TallybatchError:
     """For a call that may be repeated: `ProviderUnavailable` or `ProviderRefused`."""
     if told.status is None or may_pass(told.status):
         return ProviderUnavailable("Gemini did not answer", where=where, why=told.why, do="repeat the call later")
-    return ProviderRefused("Gemini refused the call", where=where, why=told.why, do=_advice(told))
+    return _refused("Gemini refused the call", where, told)
 
 
 def create_failure(error: Exception, where: str) -> TallybatchError:
@@ -107,8 +108,14 @@ def create_failure(error: Exception, where: str) -> TallybatchError:
             "Gemini refused create for lack of quota", retry_after_s=told.retry_after_s, where=where, why=told.why
         )
     if told.status in REFUSED_CREATE_STATUSES:
-        return ProviderRefused("Gemini refused to create the job", where=where, why=told.why, do=_advice(told))
+        return _refused("Gemini refused to create the job", where, told)
     return create_unknown(where, told.why)
+
+
+def _refused(what: str, where: str, told: Told) -> ProviderRefused:
+    """Gemini says of a wrong key, and of a project without billing, that the request is a bad one."""
+    account = told.status in ACCOUNT_STATUSES or told.name == "FAILED_PRECONDITION" or "API key" in told.message
+    return ProviderRefused(what, account=account, where=where, why=told.why, do=_advice(told))
 
 
 def _advice(told: Told) -> str:

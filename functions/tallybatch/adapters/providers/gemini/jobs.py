@@ -15,6 +15,7 @@ import msgspec
 from tallybatch.adapters.providers.common.failures import scrubbed
 from tallybatch.adapters.providers.common.walk import ListPage, read_items
 from tallybatch.adapters.providers.gemini.codes import JOB_FAILURES, QUOTA_JOB_CODES, code_name
+from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 STATES: Mapping[str, ProviderState] = {
@@ -94,6 +95,7 @@ def read_job(raw: bytes) -> ProviderJob:
         errors=errors,
         quota_refused=quota_refused,
         failure=failure if without_results and not quota_refused else None,
+        untried=failure is OutcomeClass.RETRYABLE and without_results,
     )
 
 

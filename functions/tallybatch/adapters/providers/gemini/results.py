@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.common.vectors import checked, encode
 from tallybatch.adapters.providers.gemini.codes import FINISH_REASONS, classify, code_name
+from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
@@ -124,6 +125,7 @@ def parse(line: bytes) -> RecordResult:
         _model(response),
         response.response_id or "",
         _usage(response),
+        outcome is OutcomeClass.RETRYABLE and code != NO_ANSWER and code not in FINISH_REASONS,
     )
 
 
@@ -196,14 +198,16 @@ def _failed(record_id: str, error: Any, response: _Response | None) -> RecordRes
     number, status, message = fields.get("code"), fields.get("status"), fields.get("message")
     code = int(number) if isinstance(number, int | str) and str(number).isdecimal() else 0
     name = code_name(code, status if isinstance(status, str) else "")
+    outcome = classify(code, name)
     return RecordResult(
         record_id,
-        classify(code, name),
+        outcome or OutcomeClass.RETRYABLE,
         code=name or (f"code_{code}" if code else UNREADABLE),
         message=("" if message is None else str(message))[:MAX_MESSAGE_CHARS],
         model_version=_model(response) if response is not None else "",
         request_id=(response.response_id or "") if response is not None else "",
         usage=_usage(response) if response is not None else _NO_USAGE,
+        unknown_code=outcome is None and bool(name or code) and name not in (UNREADABLE, NO_RESPONSE),
     )
 
 

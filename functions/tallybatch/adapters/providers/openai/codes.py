@@ -122,11 +122,10 @@ def job_failure(codes: Collection[str]) -> OutcomeClass | None:
     return OutcomeClass.RETRYABLE if not SPEND_CODES.isdisjoint(codes) else None
 
 
-def classify(status: int | None, code: str, kind: str) -> OutcomeClass:
+def classify(status: int | None, code: str, kind: str) -> OutcomeClass | None:
     """The class of a failed record. `kind` is the error object's `type`.
 
-    A known code decides, then an HTTP error status, then a known type. What nobody knows is RETRYABLE: a wasted second
-    try is bounded by the retry policy, a record given up for a passing fault is lost.
+    A known code decides, then an HTTP error status, then a known type. None for what nobody knows.
     """
     known = RECORD_CODES.get(code)
     if known is not None:
@@ -135,4 +134,4 @@ def classify(status: int | None, code: str, kind: str) -> OutcomeClass:
         return OutcomeClass.PERMANENT
     if status is not None and (status >= 500 or status in RETRYABLE_STATUSES):
         return OutcomeClass.RETRYABLE
-    return RECORD_CODES.get(kind, OutcomeClass.RETRYABLE)
+    return RECORD_CODES.get(kind)

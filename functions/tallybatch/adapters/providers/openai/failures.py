@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tallybatch.adapters.providers.common.failures import (
+    ACCOUNT_STATUSES,
     REFUSED_CREATE_STATUSES,
     create_unknown,
     may_pass,
@@ -29,7 +30,7 @@ def call_failure(error: openai.APIError, where: str) -> TallybatchError:
     status = _status(error)
     if status is None or may_pass(status):
         return ProviderUnavailable("OpenAI did not answer", where=where, why=_why(error), do="repeat the call later")
-    return ProviderRefused("OpenAI refused the call", where=where, why=_why(error), do=_advice(status, error))
+    return _refused("OpenAI refused the call", where, status, error)
 
 
 def create_failure(error: openai.APIError, where: str) -> TallybatchError:
@@ -51,10 +52,13 @@ def create_failure(error: openai.APIError, where: str) -> TallybatchError:
             why=_why(error),
         )
     if status == 429 or status in REFUSED_CREATE_STATUSES:
-        return ProviderRefused(
-            "OpenAI refused to create the job", where=where, why=_why(error), do=_advice(status, error)
-        )
+        return _refused("OpenAI refused to create the job", where, status, error)
     return create_unknown(where, _why(error))
+
+
+def _refused(what: str, where: str, status: int | None, error: openai.APIError) -> ProviderRefused:
+    account = status in ACCOUNT_STATUSES or _is_spend_cap(error)
+    return ProviderRefused(what, account=account, where=where, why=_why(error), do=_advice(status, error))
 
 
 def _status(error: openai.APIError) -> int | None:

@@ -13,7 +13,7 @@ import msgspec
 from tallybatch.adapters.providers.common.failures import scrubbed
 from tallybatch.adapters.providers.common.walk import ListPage, read_items
 from tallybatch.adapters.providers.openai.codes import QUOTA_CODES, job_failure
-from tallybatch.domain.outcomes import Usage
+from tallybatch.domain.outcomes import OutcomeClass, Usage
 from tallybatch.ports import JobError, ProviderJob, ProviderState
 
 MARKER = "tallybatch_submission"
@@ -67,6 +67,7 @@ def read_job(raw: bytes) -> ProviderJob:
     codes = {error.code for error in errors}
     without_results = state is ProviderState.FAILED and not channels
     quota_refused = without_results and not QUOTA_CODES.isdisjoint(codes)
+    failure = job_failure(codes) if without_results and not quota_refused else None
     return ProviderJob(
         id=batch.id,
         state=state,
@@ -78,7 +79,8 @@ def read_job(raw: bytes) -> ProviderJob:
         counts=_counts(batch.request_counts),
         errors=errors,
         quota_refused=quota_refused,
-        failure=job_failure(codes) if without_results and not quota_refused else None,
+        failure=failure,
+        untried=failure is OutcomeClass.RETRYABLE,
         usage=_usage(batch.usage),
     )
 

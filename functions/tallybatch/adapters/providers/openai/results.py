@@ -11,15 +11,19 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.common.texts import BOM, MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
 from tallybatch.adapters.providers.openai import vectors
 from tallybatch.adapters.providers.openai.codes import classify
+from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
 NO_ANSWER = "no_answer"
 NO_RESPONSE = "no_response"
 
+_OURS = frozenset({UNREADABLE, NO_ANSWER, NO_RESPONSE, ""})
+_OPEN_STATUSES = frozenset({"failed", "in_progress", "queued", "incomplete"})
+"""Of a response (SDK, types/responses/response_status.py): without an answer, and with no more to tell."""
 _NO_USAGE = Usage()
 
 
@@ -134,6 +138,7 @@ def parse(line: bytes) -> RecordResult:
     if body is None:
         return _failed(record_id, {"code": NO_ANSWER}, status, None, response.request_id or "")
     outcome, answer, code, message, finish = _read(body, text)
+    unknown = outcome is OutcomeClass.RETRYABLE and code not in _OURS and code not in _OPEN_STATUSES
     return RecordResult(
         record_id,
         outcome,
@@ -144,6 +149,7 @@ def parse(line: bytes) -> RecordResult:
         body.model or "",
         response.request_id or "",
         _usage(body.usage) if body.usage is not None else _NO_USAGE,
+        unknown,
     )
 
 
@@ -252,14 +258,16 @@ def _failed(record_id: str, error: Any, status: int | None, body: _Body | None, 
     """`error` is the error object, or in some servers a bare text."""
     fields = error if isinstance(error, dict) else {"message": error}
     code, kind, message = (_text(fields.get(key)) for key in ("code", "type", "message"))
+    outcome = classify(status, code, kind)
     return RecordResult(
         record_id,
-        classify(status, code, kind),
+        outcome or OutcomeClass.RETRYABLE,
         code=code or kind or (f"http_{status}" if status is not None else UNREADABLE),
         message=message[:MAX_MESSAGE_CHARS],
         model_version=(body.model or "") if body is not None else "",
         request_id=request_id,
         usage=_usage(body.usage) if body is not None and body.usage is not None else _NO_USAGE,
+        unknown_code=outcome is None and (code or kind) not in _OURS,
     )
 
 
