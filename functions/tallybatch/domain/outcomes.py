@@ -6,6 +6,7 @@ tens of thousands of them alive at once.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
@@ -47,6 +48,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output: int = 0
     reasoning: int = 0
     cache_write: int = 0
+
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
+
+
+def plain_word(code: str) -> str:
+    """A provider's code as ledger rows and reports may hold it: a word, or none of what was said."""
+    return code if _WORD.fullmatch(code) else "(no word)" if code else ""
 
 
 class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

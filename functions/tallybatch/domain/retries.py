@@ -69,6 +69,9 @@ class Decision(NamedTuple):
     why: ReviewClass | None = None
 
 
+ACCEPT = Decision(Disposition.ACCEPTED)
+
+
 @dataclass(frozen=True, slots=True)
 class RaisedCap:
     """Each cut answer's next try may have `factor` times as many tokens as the last, up to `most`. `base` is the
@@ -112,6 +115,8 @@ class RetryPolicy:
     ) -> Decision:
         """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again.
         `used` and `output_cap` are those of the outcome's row."""
+        if outcome in ACCEPTED:
+            return ACCEPT
         if outcome is OutcomeClass.CONFLICT and ReviewClass.CONFLICT in self.review:
             return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
         disposition = self._automatic(outcome, tries, overdue=overdue, used=used, output_cap=output_cap)
@@ -127,8 +132,6 @@ class RetryPolicy:
     def _automatic(
         self, outcome: OutcomeClass, tries: int, *, overdue: bool, used: Used, output_cap: int
     ) -> Disposition:
-        if outcome in ACCEPTED:
-            return Disposition.ACCEPTED
         if outcome is OutcomeClass.UNSETTLED:
             return Disposition.RESUME
         if overdue or (outcome in FOREVER_FAILED and not self._with_more_tokens(outcome, output_cap)):

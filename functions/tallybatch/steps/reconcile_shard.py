@@ -5,7 +5,6 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used, plain_word
 from tallybatch.domain.prices import Price, find
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
@@ -38,8 +37,6 @@ _ACCEPT_BATCH = 1000
 UNKNOWN_CODE = "unknown_code"
 """Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
 _CODES_TOLD = 20
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-"""What a row may hold of a provider's words."""
 _SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
@@ -185,7 +182,7 @@ class _Told:
         if outcome.outcome in ACCEPTED:
             return
         if UNKNOWN_CODE in outcome.notes:
-            self.unknown_codes[outcome.code if _WORD.fullmatch(outcome.code) else "(no word)"] += 1
+            self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(
             outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
         )
