@@ -1,7 +1,8 @@
-"""Records that one provider does not answer go to the next one of the spec, and have one accepted answer all the same."""
+"""Records that one provider does not answer go to the next one of the spec, and have one accepted answer."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -11,8 +12,9 @@ from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import JobInput
 from tallybatch.domain.rows import NOBODY, Job
 from tallybatch.domain.spec_file import parse_spec
+from tallybatch.steps import explain_record
 from tests.support.bedrock import scenario
-from tests.support.films import MODELS, films, histories, key_of, report, results, retry_records, spec, tokens_of
+from tests.support.films import MODELS, films, histories, key_of, lines, report, results, retry_records, spec, tokens_of
 from tests.support.interrupted import InterruptedPipeline, Interrupter, Mode
 from tests.support.pipeline import TENANT, Pipeline
 
@@ -42,6 +44,10 @@ def run(pipeline: Pipeline, text: str, hits: list[dict[str, Any]], **faults: Any
 def way(pipeline: Pipeline, job: Job, key: str = KEY) -> list[tuple[str, str]]:
     """Provider and outcome class of each attempt of a record."""
     return [(row.provider, row.outcome.value) for row in histories(pipeline.objects, job)[key]]
+
+
+def file_of(*decisions: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(decision).encode() + b"\n" for decision in decisions)
 
 
 def creates(pipeline: Pipeline) -> Counter[str]:
@@ -76,7 +82,7 @@ def test_given_a_record_that_two_providers_fail_when_tried_at_the_third_then_it_
     for key, row in rows.items():
         target = targets[2 if key == KEY else 0]
         record_key = target.identity(TENANT).record_key(row["record_id"], versions[key])
-        assert (row["provider"], row["model_version"], row["record_key"]) == (*target.place, record_key)
+        assert (row["provider"], row["model"], row["record_key"]) == (*target.place, record_key)
         answer = pipeline.ledger.records([record_key])[record_key].answer
         assert answer is not None
         assert answer.job_key == job.job_key
@@ -93,7 +99,10 @@ def test_given_a_record_that_has_fallen_back_when_its_job_ends_then_only_the_mod
     job = run(pipeline, text, down("openai"))
 
     (record,) = retry_records(pipeline.objects, job, 3)
-    slots = [t.identity(TENANT).record_key(record.record_id, record.source_version) for t in parse_spec(text.encode()).targets]
+    slots = [
+        t.identity(TENANT).record_key(record.record_id, record.source_version)
+        for t in parse_spec(text.encode()).targets
+    ]
     rows = pipeline.ledger.records(slots)
     assert (rows[slots[0]].owner, rows[slots[0]].answer) == (NOBODY, None)
     assert rows[slots[1]].answer is not None
@@ -142,7 +151,11 @@ def test_given_records_at_two_targets_when_they_are_tried_in_one_attempt_then_ea
 
     assert (job.state.value, job.counts["succeeded"], job.attempt) == ("COMPLETED", RECORDS, 2)
     assert way(pipeline, job) == [("openai", "refused"), ("gemini", "succeeded")]
-    assert way(pipeline, job, key_of(2)) == way(pipeline, job, key_of(11)) == [("openai", "retryable"), ("openai", "succeeded")]
+    assert (
+        way(pipeline, job, key_of(2))
+        == way(pipeline, job, key_of(11))
+        == [("openai", "retryable"), ("openai", "succeeded")]
+    )
     second = [entry for entry in pipeline.certificate(job).submissions if entry.attempt == 2]
     assert [(entry.provider, entry.records) for entry in second] == [("openai", 2), ("gemini", 1)]
     assert pipeline.verify(job).ok
@@ -166,7 +179,9 @@ def test_given_an_account_that_is_refused_when_there_is_a_fallback_then_the_whol
 def test_given_accounts_that_are_refused_everywhere_when_the_last_one_is_then_the_job_fails_and_says_so(
     pipeline: Pipeline,
 ) -> None:
-    calls = [{"on": "create", "fault": "status:401", "provider": name, "count": "always"} for name in ("openai", "gemini")]
+    calls = [
+        {"on": "create", "fault": "status:401", "provider": name, "count": "always"} for name in ("openai", "gemini")
+    ]
     job = run(pipeline, chain("openai", "gemini"), [], calls=calls)
 
     assert (job.state.value, job.attempt) == ("FAILED", 2)
@@ -230,7 +245,9 @@ def test_given_a_record_that_another_job_has_at_its_fallback_when_claimed_then_t
     (item,) = pipeline.items(pipeline.plan(second_attempt))
     pipeline.submit(item)
 
-    other = JobInput(tenant=TENANT, job_key=pipeline.drop(films(RECORDS), version="v2")["job_key"], bucket=request.bucket)
+    other = JobInput(
+        tenant=TENANT, job_key=pipeline.drop(films(RECORDS), version="v2")["job_key"], bucket=request.bucket
+    )
     reply = pipeline.one_attempt(other)
     assert reply.verdict == "retry"
     pipeline.work(second_attempt)
@@ -260,8 +277,6 @@ def test_given_answers_of_two_models_when_reported_then_the_report_says_which_mo
 
 
 def manifest(pipeline: Pipeline, job: Job) -> dict[str, Any]:
-    import json
-
     document: dict[str, Any] = json.loads(pipeline.objects.get(pipeline.keys(job).manifest))
     return document
 
@@ -315,3 +330,63 @@ def test_given_a_crash_at_any_call_of_a_fallback_submission_when_gone_on_then_no
         assert creates(pipeline) == {"openai": 1, "gemini": 1}, told
         assert paid_once(pipeline, job), told
         assert pipeline.verify(job).ok, told
+
+
+# People
+
+
+def test_given_a_record_that_no_target_answered_when_it_goes_to_people_then_they_see_what_each_model_said(
+    pipeline: Pipeline,
+) -> None:
+    text = chain("openai", "gemini", max_attempts=1, sections="review: {classes: [unqualified]}")
+    job = run(pipeline, text, down("openai", "gemini", fault="bad_schema"))
+    (item,) = lines(pipeline.objects.get(pipeline.keys(job).review_queue(job.attempt)))
+
+    assert [(one["provider"], bool(one["answer"])) for one in item["candidates"]] == [
+        ("openai", True),
+        ("gemini", True),
+    ]
+    output = {"genre": "Drama", "confidence": 0.5}
+    pipeline.hand_in(job, file_of({"business_key": KEY, "decision": "accept", "output": output}))
+    job = pipeline.run_again(job.job_key)
+
+    row = next(row for row in results(pipeline.objects, job) if row["business_key"] == KEY)
+    assert (job.state.value, row["provider"], row["model"], row["output"]) == ("COMPLETED", "review", "", output)
+    assert pipeline.verify(job).ok
+
+
+def test_given_an_answer_of_the_fallback_in_the_sample_when_people_ask_again_then_that_answer_is_withdrawn(
+    pipeline: Pipeline,
+) -> None:
+    text = chain("openai", "gemini", max_attempts=1, sections=f"quality: {{review_sample: {RECORDS}}}")
+    hits = [{"fault": "error_500", "contains": HIT, "provider": "openai"}]
+    job = run(pipeline, text, hits)
+    sampled = {row["business_key"]: row for row in lines(pipeline.objects.get(pipeline.keys(job).review_sample))}
+    slot = sampled[KEY]["record_key"]
+    before = pipeline.ledger.records([slot])[slot]
+    assert before.answer is not None
+
+    pipeline.hand_in(job, file_of({"business_key": KEY, "decision": "requeue"}))
+    job = pipeline.run_again(job.job_key)
+
+    after = pipeline.ledger.records([slot]).get(slot)
+    assert after is None or after.answer is None
+    told = [("openai", "retryable"), ("gemini", "succeeded"), ("review", "requeued"), ("openai", "succeeded")]
+    assert way(pipeline, job) == told
+    row = next(row for row in results(pipeline.objects, job) if row["business_key"] == KEY)
+    assert (job.state.value, row["model"]) == ("COMPLETED", OPENAI)
+    assert pipeline.verify(job).ok
+
+
+def test_given_a_record_that_fell_back_when_explained_then_each_attempt_names_its_model_and_what_followed(
+    pipeline: Pipeline,
+) -> None:
+    job = run(pipeline, chain("openai", "gemini", max_attempts=1), down("openai"))
+
+    story = explain_record.run(job, KEY, explain_record.Ports(pipeline.objects, pipeline.ledger))
+
+    told = [(one["submission"]["model"], one["outcome"], one["follows"]) for one in story["attempts"]]
+    assert told == [(OPENAI, "retryable", "retry"), (GEMINI, "succeeded", "accepted")]
+    (row,) = (row for row in results(pipeline.objects, job) if row["business_key"] == KEY)
+    assert (story["stands"], story["record_key"]) == ("accepted", row["record_key"])
+    assert story["ledger"]["accepted_in"]

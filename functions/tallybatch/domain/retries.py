@@ -64,6 +64,7 @@ _ENDS: Mapping[OutcomeClass, ReviewClass] = {
     _C.RETRYABLE: ReviewClass.EXHAUSTED,
     _C.EXPIRED: ReviewClass.EXHAUSTED,
     _C.CANCELLED: ReviewClass.EXHAUSTED,
+    _C.REQUEUED: ReviewClass.EXHAUSTED,
     _C.MISSING: ReviewClass.EXHAUSTED,
     _C.TOO_FEW: ReviewClass.TOO_FEW,
 }
@@ -124,7 +125,7 @@ class RetryPolicy:
     ) -> Decision:
         """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again.
         `used` and `output_cap` are those of the outcome's row."""
-        if outcome in ACCEPTED:
+        if outcome in ACCEPTED or outcome is OutcomeClass.CONFIRMED:
             return ACCEPT
         if outcome is OutcomeClass.CONFLICT and ReviewClass.CONFLICT in self.review:
             return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
@@ -132,7 +133,8 @@ class RetryPolicy:
         if disposition is Disposition.FAILED and not overdue and self._has_another(outcome, used):
             disposition = Disposition.RETRY
         why = _ENDS.get(outcome) if disposition is Disposition.FAILED else None
-        if disposition is Disposition.RETRY and outcome is not OutcomeClass.WAITING and self._over_cap(used, tries):
+        asked_for = outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED)
+        if disposition is Disposition.RETRY and not asked_for and self._over_cap(used, tries):
             disposition, why = Disposition.FAILED, ReviewClass.OVER_CAP
         return Decision(Disposition.REVIEW, why) if why in self.review else Decision(disposition)
 
@@ -147,7 +149,7 @@ class RetryPolicy:
             return Disposition.RESUME
         if overdue or (outcome in FOREVER_FAILED and not self._with_more_tokens(outcome, output_cap)):
             return Disposition.FAILED
-        if outcome is OutcomeClass.WAITING:
+        if outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED):
             return Disposition.RETRY
         if outcome is OutcomeClass.UNQUALIFIED and not self.retry_unqualified:
             return Disposition.FAILED
