@@ -31,7 +31,7 @@ START_AND_END = 2
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes are those of the request files. `history_events` are of the job's own execution without retries and of one
+    """`history_events` are of the job's own execution without retries and of one
     shard whose provider takes a day; each may have 25,000."""
 
     plan_version: int = 1
@@ -44,9 +44,9 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     canary_records: int
     waves: list[int]
     """Shards let go together, one wave after the other."""
-    bytes: int
+    request_bytes: int
     estimated_input_tokens: int
-    """A quarter of the bytes."""
+    """A quarter of the requests' bytes."""
     worst_case_output_tokens: int | None
     """If each record needs every attempt and each answer is as long as allowed; null without a cap."""
     provider_jobs: int
@@ -73,7 +73,7 @@ def plan_of(manifest: Manifest, spec: Spec) -> JobPlan:
         shards=shards,
         canary_records=manifest.canary_records,
         waves=sizes,
-        bytes=sum(shard.bytes for shard in manifest.shards),
+        request_bytes=sum(shard.bytes for shard in manifest.shards),
         estimated_input_tokens=sum(shard.estimated_tokens for shard in manifest.shards),
         worst_case_output_tokens=None
         if cap is None
