@@ -122,6 +122,10 @@ class Ledger(Protocol):
         """Accept once: True if this answer is the stored one (also when a former call stored it), False if the record
         belongs to another job or holds another answer."""
 
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        """Take accepted answers back: by record_key the URI of the outcome object that holds the answer. The record is
+        nobody's then, and may be claimed afresh. One that holds another answer, or none, is left as it is."""
+
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""
 
@@ -280,6 +284,21 @@ class ProviderApi(Protocol):
 
     def download(self, channel: str) -> Iterator[bytes]:
         """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
+
+
+class OnDemand(Protocol):
+    """A provider's synchronous API, one request a call, at its full price."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, line: bytes, *, endpoint: str, model: str) -> bytes:
+        """Send the request of one line of the format's input file, exactly once, with the SDK's own retries off.
+
+        Returns what came as one line of the provider's batch results, without the newline, so that
+        `ProviderFormat.parse` reads it; a refusal of this one request is such a line too. Raises `QuotaRefused` for a
+        rate or a quota, `ProviderUnavailable` if the request provably never left, `ProviderRefused` for what would be
+        refused on every record (key, model, account), and `AnswerUnknown` for everything else."""
 
 
 class Secrets(Protocol):

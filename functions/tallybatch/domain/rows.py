@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+
+Lane = Literal["batch", "on_demand"]
+"""How a submission reaches its provider: as one job, or record by record through the synchronous API."""
+
+
+class ReviewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of people that an attempt carries out. `key` names their object, `file_sha256` their file."""
+
+    attempt: int
+    key: str
+    sha256: str
+    file_sha256: str
+    by: str
+    at: float
+    counts: dict[str, int] = {}
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +65,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    partial_requested_at: float = 0
+    """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
+    partial_requested_by: str = ""
+    review: ReviewRun | None = None
+    """The decisions that were handed in last."""
+    sampled: int = 0
+    """Accepted records that lie in the review queue for people to look at."""
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
@@ -68,6 +92,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_files_deleted_at: float = 0
     deletions: str = ""
     """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
+
+
+ON_DEMAND: Lane = "on_demand"
+ON_DEMAND_JOB = "on-demand"
+"""Stands for the provider's job where there is none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -92,6 +121,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submission_key: str
     updated_at: float
     version: int = 1
+    lane: Lane = "batch"
     generation: int = 1
     owner: str = ""
     """Nonce of the invocation that may call create. Never expires by clock."""
@@ -135,6 +165,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The provider's own counts while it runs: total, completed, failed."""
     channels: dict[str, str] = {}
     """Raw objects by channel name (S3 keys)."""
+    lost_calls: dict[str, int] = {}
+    """On demand: by record_id, calls that may have been paid for and whose answer is not the one that counts."""
     outcomes_key: str = ""
     counts: dict[str, int] = {}
     """Records by outcome class, after reconciliation."""
@@ -144,7 +176,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As billed by ghosts."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
-    unknown_code, fetched_again, results_gone, duplicate_submission."""
+    unknown_code, fetched_again, results_gone, duplicate_submission, reply_lost."""
     unknown_codes: dict[str, int] = {}
     """Records by each code that the provider's table does not have."""
 

@@ -87,6 +87,14 @@ class ShardTally:
         if known is None or not _answered(known.result):
             self._by_id[result.record_id] = Tallied(result, raw, provider_job_id, notes=("duplicate_submission",))
 
+    def add_lost(self, record_id: str, calls: int) -> None:
+        """Calls for a record whose answers were lost: each may have cost what the one that came did."""
+        known = self._by_id.get(record_id)
+        self.anomalies["reply_lost"] += calls
+        if known is not None:
+            self.ghost_usage += [known.result.usage] * calls
+            known.notes += ("reply_lost",)
+
     def _add_again(self, known: Tallied, result: RecordResult, raw: RawRef) -> None:
         was, now = _answered(known.result), _answered(result)
         if was and now:

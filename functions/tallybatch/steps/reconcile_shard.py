@@ -5,7 +5,6 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,9 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
+from tallybatch.domain import lanes
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used, plain_word
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
@@ -36,8 +36,6 @@ _ACCEPT_BATCH = 1000
 UNKNOWN_CODE = "unknown_code"
 """Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
 _CODES_TOLD = 20
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-"""What a row may hold of a provider's words."""
 _SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
@@ -115,6 +113,8 @@ def _tally(
     for channel in sorted(name for name in row.channels if not name.startswith((GHOST, META))):
         strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
     disagree = _counts_disagree(row, tally)
+    for record_id, calls in row.lost_calls.items():
+        tally.add_lost(record_id, calls)
     for ghost in row.ghosts:
         for channel in sorted(name for name in row.channels if name.startswith(ghost_prefix(ghost))):
             read_ghost(ghost, row.channels[channel], tally, provider_format, ports.objects)
@@ -153,7 +153,7 @@ class _Told:
         if outcome.outcome in ACCEPTED:
             return
         if UNKNOWN_CODE in outcome.notes:
-            self.unknown_codes[outcome.code if _WORD.fullmatch(outcome.code) else "(no word)"] += 1
+            self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(
             outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
         )
@@ -244,10 +244,14 @@ class _Outcomes:
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
-        if back is None and self._row.refusal:
+        if back is None and record.record_id in self._row.lost_calls:
+            reason = "it was called, and no answer came; that may have been paid for"
+            return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
+        if back is None and self._row.refusal_class:
             tries -= self._row.untried
             failure = OutcomeClass(self._row.refusal_class)
-            return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
+            code = self._row.refusal_code
+            return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
         if back is None:
             tries -= self._given_back
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")

@@ -46,6 +46,8 @@ class Journal:
         self.faults: Counter[str] = Counter()
         self.tokens = Tokens()
         self.tokens_per_marker: dict[str, Tokens] = {}
+        self.tokens_per_lane = {"batch": Tokens(), "on_demand": Tokens()}
+        """By price class: synchronous calls cost the full price."""
 
     def record(self, provider: str, kind: str, at: float, **fields: Any) -> None:
         """Append an event of a kind such as `creates`, `uploads`, `cancels`; `at` is virtual Unix seconds."""
@@ -62,8 +64,10 @@ class Journal:
     def billed(self, provider: str, at: float, *, job_id: str, marker: str, tokens: Tokens) -> None:
         """The final bill of a job (or of one synchronous call, with an empty `job_id`)."""
         self.tokens.add(tokens)
+        lane = "batch" if job_id else "on_demand"
         self.tokens_per_marker.setdefault(marker, Tokens()).add(tokens)
-        self.record(provider, "bills", at, job_id=job_id, marker=marker, tokens=asdict(tokens))
+        self.tokens_per_lane[lane].add(tokens)
+        self.record(provider, "bills", at, job_id=job_id, marker=marker, lane=lane, tokens=asdict(tokens))
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""
@@ -73,6 +77,7 @@ class Journal:
             "jobs_per_marker": dict(self.jobs_per_marker),
             "tokens_billed": asdict(self.tokens),
             "tokens_per_marker": {marker: asdict(tokens) for marker, tokens in self.tokens_per_marker.items()},
+            "tokens_per_lane": {lane: asdict(tokens) for lane, tokens in self.tokens_per_lane.items()},
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }
