@@ -43,7 +43,7 @@ class Profile:
 PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyType(
     {
         settings.BuildManifest: Profile(
-            reads=("inbox/", "specs/", "golden/"),
+            reads=("inbox/", "specs/", "golden/", "prices/"),
             writes=("jobs/", "quarantine/"),
             tags=("inbox/",),
             spool_mb=10_240,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tallybatch.domain.billing import Money, money
 from tallybatch.domain.closure import Closure, SubmissionEntry
 from tallybatch.domain.errors import ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
@@ -84,6 +85,13 @@ def _own_hash(certificate: Certificate) -> str:
 
 def _render(certificate: Certificate) -> bytes:
     return msgspec.json.format(msgspec.json.encode(certificate), indent=1) + b"\n"
+
+
+def total_money(closure: Closure) -> Money:
+    """What all submissions and their ghosts cost."""
+    return money(
+        (entry.attempt, entry.costs, entry.duplicate_cost_nano_usd, entry.unpriced) for entry in closure.submissions
+    )
 
 
 def total_tokens(closure: Closure) -> dict[str, int]:

@@ -86,6 +86,11 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     counts: dict[str, int] = {}
     tokens: dict[str, int] = {}
     duplicate_tokens: dict[str, int] = {}
+    price: str = ""
+    cost_nano_usd: int = 0
+    costs: dict[str, int] = {}
+    duplicate_cost_nano_usd: int = 0
+    unpriced: int = 0
     anomalies: dict[str, int] = {}
     unknown_codes: dict[str, int] = {}
     """Records by each code that the provider's table does not have."""

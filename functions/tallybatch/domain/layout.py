@@ -60,6 +60,11 @@ def spec_key(tenant: str, spec: str) -> str:
     return f"specs/{tenant}/{spec}.yaml"
 
 
+def price_keys(tenant: str) -> tuple[str, str]:
+    """The user's own prices, the nearest first: of one tenant, and of all."""
+    return f"prices/tenants/{tenant}.yaml", "prices/prices.yaml"
+
+
 def golden_key(tenant: str, file: str) -> str:
     """Where users put their labelled records."""
     return f"golden/{tenant}/{file}"

@@ -50,12 +50,13 @@ OVERRULING = frozenset({OutcomeClass.REJECTED, OutcomeClass.REQUEUED})
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as billed. `input` includes `cached_input`; `output` includes `reasoning`."""
+    """Tokens as billed. `input` includes `cached_input` and `cache_write`; `output` includes `reasoning`."""
 
     input: int = 0
     cached_input: int = 0
     output: int = 0
     reasoning: int = 0
+    cache_write: int = 0
 
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
@@ -141,5 +142,9 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Over all attempts, this one included; not told of an accepted answer."""
     output_cap: int = 0
     """Tokens that the answer might have at most, where a retry raised it above the spec's."""
+    cost_nano_usd: int | None = None
+    """Of all that the provider did for this record in this attempt; null, and left out, where nobody can tell."""
+    price: str = ""
+    """`Price.id` of the rates that were applied."""
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

@@ -174,6 +174,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As billed by the bound provider job."""
     duplicate_tokens: dict[str, int] = {}
     """As billed by ghosts."""
+    provider_tokens: dict[str, int] = {}
+    """The bound job's tokens by the provider's own count, where it has one."""
+    ghost_tokens: dict[str, int] = {}
+    """The same of all ghosts together."""
+    unread_jobs: int = 0
+    """Provider jobs, ghosts included, that may have billed and whose results and token counts cannot be had."""
+    price: str = ""
+    """`Price.id` of the rates at which the submission is booked."""
+    cost_nano_usd: int = 0
+    """Of the bound provider job, booked when the submission is reconciled."""
+    costs: dict[str, int] = {}
+    """Its parts, see `billing.Costs`."""
+    duplicate_cost_nano_usd: int = 0
+    unpriced: int = 0
+    """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
     unknown_code, fetched_again, results_gone, duplicate_submission, reply_lost."""

@@ -195,6 +195,11 @@ class Limits(Section):
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
         default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."
     )
+    allow_unpriced: bool = Field(
+        default=False,
+        description="Whether a model that no list has a price for may be used; what it costs is then unknown and "
+        "counted. Default: false, the file is refused.",
+    )
     max_tokens_per_record: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="Tokens (input and output) that one record may use over all attempts: it is tried again only while "

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.domain.certificate import total_tokens
+from tallybatch.domain.certificate import total_money, total_tokens
 from tallybatch.domain.closure import Closure, SubmissionEntry
 from tallybatch.domain.errors import Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
@@ -203,6 +204,21 @@ def _sets(closure: Closure) -> Report:
             for name, count in _largest_first(_sum(entry.anomalies for entry in closure.submissions)).items()
         ],
         "tokens": total_tokens(closure),
+        "money": _money(closure),
+    }
+
+
+def _money(closure: Closure) -> Report:
+    """Dollars, exact, as text; null where something that was paid for has no price."""
+    spent = total_money(closure)
+    accepted = closure.succeeded - closure.reused
+    each = None if spent.unpriced or not accepted else usd(round(spent.cost / accepted))
+    return {
+        "cost_usd": usd(spent.known_cost),
+        "waste_usd": usd(spent.known_waste),
+        "cost_per_accepted_usd": each,
+        "unpriced": spent.unpriced,
+        "lines": [{"line": name, "cost_usd": usd(cost)} for name, cost in spent.lines.items() if cost],
     }
 
 
@@ -216,6 +232,7 @@ def _no_sets(expected: int) -> Report:
         "submissions": [],
         "anomalies": [],
         "tokens": {},
+        "money": {},
     }
 
 

@@ -37,6 +37,7 @@ from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
@@ -261,11 +262,13 @@ def _accept(
         lines=prepared.lines,
         quarantined_lines=prepared.lines - prepared.records,
     )
+    prices = job_prices(drop.spec, price_book(ports.objects, drop.place.tenant), at=ports.clock.now())
     manifest = describe(
         drop.spec,
         drop.place,
         snapshot,
         prepared.shards,
+        prices=prices,
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
@@ -274,6 +277,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None or (job.dry_run and not drop.is_dry):
+        refuse_unpriced(drop.spec, prices, where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_tokens
+from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_money, total_tokens
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import Conflict, NotFound
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.prices import usd
 from tallybatch.ports import Objects
 from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.publish_shard import Part
@@ -95,7 +96,7 @@ def certify(
             attempts=closure.attempt,
             submissions=closure.submissions,
             tokens=total_tokens(closure),
-            cost_usd=None,
+            cost_usd=usd(total_money(closure).known_cost),
             closed_at=closure.at,
             objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
             results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),

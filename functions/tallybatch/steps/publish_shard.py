@@ -13,6 +13,7 @@ from tallybatch.domain.errors import NotClosed
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.outcomes import ACCEPTED, OVERRULING, Outcome
+from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_labels import Labels, LabelTally
 from tallybatch.ports import Objects
 from tallybatch.steps.job_context import JobContext, load_job
@@ -129,7 +130,7 @@ def _result(outcome: Outcome) -> ResultRow:
             "output": usage.output,
             "reasoning": usage.reasoning,
         },
-        cost_usd=None,
+        cost_usd=usd(outcome.cost_nano_usd),
         provider_job_id=outcome.provider_job_id,
         provider_request_id=outcome.provider_request_id,
         raw=outcome.raw,
