@@ -153,16 +153,30 @@ class ShardItem(Contract):
     shard_sha256: str
     record_count: int
     provider: str = "openai"
+    lane: Literal["batch", "on_demand"] = "batch"
+    rescue_at: int = 0
+    """Unix seconds from which on nothing is left to a provider's job; 0 is never."""
+    can_grow: bool = True
+    """Whether other records of the job may still join these, if they are too few."""
 
 
 class SubmitReply(Contract):
     """`unknown`: nobody knows yet whether create worked; `quota`: refused for now; both come back after `wait_s`.
-    `empty`: every record is answered or in flight elsewhere. `refused`: the provider will not take it. `cancelled`:
-    the job was cancelled before this shard was submitted."""
+    `empty`: nothing is sent; every record is answered, in flight elsewhere, or kept back. `refused`: the provider will
+    not take it. `cancelled`: the job was cancelled before this shard was submitted. `on_demand`: its records are asked
+    one by one."""
 
-    status: Literal["submitted", "unknown", "quota", "empty", "refused", "cancelled"]
+    status: Literal["submitted", "unknown", "quota", "empty", "refused", "cancelled", "on_demand"]
     wait_s: int = 0
     provider_job_id: str = ""
+
+
+class AnswerReply(Contract):
+    """`more`: records are left, go on after `wait_s`; `quota`: the same, for the provider has no room. `answered`:
+    nothing is left to ask. `empty` and `cancelled`: as in `SubmitReply`."""
+
+    status: Literal["more", "quota", "answered", "empty", "cancelled"]
+    wait_s: int = 0
 
 
 class PollReply(Contract):

@@ -282,6 +282,21 @@ class ProviderApi(Protocol):
         """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
 
 
+class OnDemand(Protocol):
+    """A provider's synchronous API, one request a call, at its full price."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, line: bytes, *, endpoint: str, model: str) -> bytes:
+        """Send the request of one line of the format's input file, exactly once, with the SDK's own retries off.
+
+        Returns what came as one line of the provider's batch results, without the newline, so that
+        `ProviderFormat.parse` reads it; a refusal of this one request is such a line too. Raises `QuotaRefused` for a
+        rate or a quota, `ProviderUnavailable` if the request provably never left, `ProviderRefused` for what would be
+        refused on every record (key, model, account), and `AnswerUnknown` for everything else."""
+
+
 class Secrets(Protocol):
     def get(self, name: str) -> str: ...
 

@@ -37,28 +37,43 @@ class StoreSettings(Settings):
     table: str
 
 
-class BuildManifest(StoreSettings):
+class MinimumSettings(StoreSettings):
+    bedrock_min_records: int = 100
+    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
+
+    @property
+    def min_records(self) -> dict[str, int]:
+        """Records that a provider job must have, by provider."""
+        return {"bedrock": self.bedrock_min_records}
+
+
+class BuildManifest(MinimumSettings):
     function: ClassVar[str] = "BuildManifest"
     event_bus: str
     state_machine_arn: str
-    bedrock_min_records: int = 100
-    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
 
 
 class DiscoverBackfill(StoreSettings):
     function: ClassVar[str] = "DiscoverBackfill"
 
 
-class PlanAttempt(StoreSettings):
+class PlanAttempt(MinimumSettings):
     function: ClassVar[str] = "PlanAttempt"
     event_bus: str
 
 
-class ProviderSettings(StoreSettings):
+class CallerSettings(StoreSettings):
+    """Of functions that call providers."""
+
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
     gemini_secret: str
     """The same, of the Gemini API key."""
+
+
+class ProviderSettings(CallerSettings):
+    """Of those that deal with their batch jobs."""
+
     bedrock_role_arn: str
     """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
@@ -68,7 +83,7 @@ def gemini_base_url(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get("GOOGLE_GEMINI_BASE_URL", "")
 
 
-class SubmitShard(ProviderSettings):
+class SubmitShard(ProviderSettings, MinimumSettings):
     function: ClassVar[str] = "SubmitShard"
     settle_window_s: float = 900
     """How long an unknown create is looked for in the provider's list before its absence counts as proven, counted
@@ -77,6 +92,14 @@ class SubmitShard(ProviderSettings):
     """An owner that has not sent create this long after its claim gives up the right to."""
     unknown_wait_s: float = 30
     """Pause between two looks for a lost create."""
+
+
+class AnswerShard(CallerSettings):
+    function: ClassVar[str] = "AnswerShard"
+    work_s: float = 600
+    """No call begins later than this after the function did: it ends well before its own timeout."""
+    call_timeout_s: float = 180
+    """How long one call may take; after it and half a minute an answer that nobody heard of counts as lost."""
 
 
 class PollShard(ProviderSettings):
@@ -133,6 +156,7 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     DiscoverBackfill,
     PlanAttempt,
     SubmitShard,
+    AnswerShard,
     PollShard,
     CollectShard,
     ReconcileShard,

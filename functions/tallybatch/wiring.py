@@ -17,14 +17,15 @@ from tallybatch.adapters.clock import SystemClock
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.events import EventBridgeEvents
 from tallybatch.adapters.executions import StepFunctionsExecutions, StepFunctionsTaskTokens
-from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat
-from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat
-from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
+from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat, BedrockOnDemand
+from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat, GeminiOnDemand
+from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat, OpenAIOnDemand
 from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.domain.spec import Spec
-from tallybatch.ports import Ledger, Objects, ProviderApi, ProviderFormat
+from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
+    answer_shard,
     approve_canary,
     build_manifest,
     collect_shard,
@@ -112,6 +113,18 @@ def _provider_makers(settings: s.ProviderSettings) -> dict[str, Callable[[], Pro
     }
 
 
+@cache
+def _on_demand(name: str, secret: str, timeout_s: float) -> OnDemand:
+    """`secret` is the one of this provider, "" if it has none."""
+    if name == "bedrock":
+        config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=timeout_s)
+        return BedrockOnDemand(lambda: boto3.client("bedrock-runtime", config=config))
+    secrets = SecretsManagerSecrets(_client("secretsmanager"))
+    if name == "gemini":
+        return GeminiOnDemand(lambda: secrets.get(secret), base_url=s.gemini_base_url(), timeout_s=timeout_s)
+    return OpenAIOnDemand(lambda: secrets.get(secret), timeout_s=timeout_s)
+
+
 def formats(spec: Spec) -> ProviderFormat:
     """The request and result lines of a spec's provider."""
     if spec.provider == "bedrock":
@@ -131,7 +144,7 @@ def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
         events=_events(settings.event_bus),
         clock=_CLOCK,
         formats=formats,
-        min_records={"bedrock": settings.bedrock_min_records},
+        min_records=settings.min_records,
     )
 
 
@@ -141,14 +154,30 @@ def discover_backfill_ports(settings: s.DiscoverBackfill) -> discover_backfill.P
 
 def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:
     return plan_attempt.Ports(
-        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+        objects(settings.bucket),
+        ledger(settings.table),
+        _events(settings.event_bus),
+        _CLOCK,
+        formats,
+        settings.min_records,
     )
 
 
 def submit_shard_ports(settings: s.SubmitShard, provider: str) -> submit_shard.Ports:
     return submit_shard.Ports(
-        objects(settings.bucket), ledger(settings.table), provider_api(settings, provider), _CLOCK, formats
+        objects(settings.bucket),
+        ledger(settings.table),
+        provider_api(settings, provider),
+        _CLOCK,
+        formats,
+        settings.min_records,
     )
+
+
+def answer_shard_ports(settings: s.AnswerShard, provider: str) -> answer_shard.Ports:
+    secret = {"openai": settings.openai_secret, "gemini": settings.gemini_secret}.get(provider, "")
+    lane = _on_demand(provider, secret, settings.call_timeout_s)
+    return answer_shard.Ports(objects(settings.bucket), ledger(settings.table), lane, _CLOCK, formats)
 
 
 def poll_shard_ports(settings: s.PollShard, provider: str) -> poll_shard.Ports:

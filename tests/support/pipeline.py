@@ -11,10 +11,11 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockApi
-from tallybatch.adapters.providers.gemini import GeminiApi
-from tallybatch.adapters.providers.openai import OpenAIApi
+from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockOnDemand
+from tallybatch.adapters.providers.gemini import GeminiApi, GeminiOnDemand
+from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIOnDemand
 from tallybatch.contracts import (
+    AnswerReply,
     ApprovalRequest,
     AttemptPlan,
     CanaryReply,
@@ -34,9 +35,10 @@ from tallybatch.domain.errors import Retryable
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
-from tallybatch.ports import ProviderApi
+from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
     answer_approval,
+    answer_shard,
     approve_canary,
     build_manifest,
     collect_shard,
@@ -52,7 +54,8 @@ from tallybatch.steps import (
     sweep,
     verify_job,
 )
-from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
+from tallybatch.steps.answer_shard import AnswerRules
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
@@ -60,6 +63,7 @@ from tests.support.memory_objects import MemoryObjects
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
 RULES = SubmitRules(settle_window_s=300, create_within_s=30)
+ANSWER_RULES = AnswerRules(work_s=600, call_s=60)
 UNKNOWN_WAIT_S = 30
 RETRYABLE_RETRIES = 6
 """As many as the fewest that a task state of the ASL has for errors named in its Retry."""
@@ -76,12 +80,22 @@ def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: st
     return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
 
 
+def lane(provider: str, simulator: SimulatorServer, *, key: str = API_KEY, timeout_s: float = 5) -> OnDemand:
+    """A provider's synchronous API, by the real adapter over HTTP to the simulator."""
+    if provider == "bedrock":
+        return BedrockOnDemand(lambda: bedrock_runtime(simulator.bedrock_endpoint_url, timeout_s=timeout_s))
+    if provider == "gemini":
+        return GeminiOnDemand(lambda: key, base_url=simulator.gemini_base_url, timeout_s=timeout_s)
+    return OpenAIOnDemand(lambda: key, base_url=simulator.openai_base_url, timeout_s=timeout_s)
+
+
 @dataclass
 class Pipeline:
     """Virtual time: each wait of the workflow moves our clock and the simulator's alike."""
 
     simulator: SimulatorServer
     provider: ProviderApi = field(default=None)  # type: ignore[assignment]
+    on_demand: OnDemand = field(default=None)  # type: ignore[assignment]
     provider_name: str = "openai"
     min_records: Mapping[str, int] = field(default_factory=dict)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
@@ -106,6 +120,8 @@ class Pipeline:
                 "gemini": self.gemini,
             }
             self.provider = makers[self.provider_name]()
+        if self.on_demand is None:
+            self.on_demand = lane(self.provider.name, self.simulator)
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
@@ -245,9 +261,17 @@ class Pipeline:
             self.tasks.append(("ShardMap", "lost"))
 
     def run_shard(self, item: ShardItem) -> None:
+        if item.lane == "on_demand":
+            self.answer_shard(item)
+            return
         waited: float = 0
         for _ in range(_MAX_STEPS):
             submitted = self.task("SubmitShard", lambda: self.submit(item))
+            if submitted.status == "on_demand":
+                self.answer_shard(item)
+                return
+            if submitted.status == "cancelled":
+                return
             if submitted.status in ("unknown", "quota"):
                 self.wait(submitted.wait_s)
                 continue
@@ -263,6 +287,16 @@ class Pipeline:
                 self.task("CollectShard", lambda: self.collect(item))
                 break
             self.wait(polled.wait_s)
+        self.task("ReconcileShard", lambda: self.reconcile_shard(item))
+
+    def answer_shard(self, item: ShardItem) -> None:
+        for _ in range(_MAX_STEPS):
+            answered = self.task("AnswerShard", lambda: self.answer(item))
+            if answered.status == "cancelled":
+                return
+            if answered.status not in ("more", "quota"):
+                break
+            self.wait(answered.wait_s)
         self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
     def task(self, name: str, call: Callable[[], T]) -> T:
@@ -285,7 +319,7 @@ class Pipeline:
     # Single states
 
     def plan(self, request: JobInput) -> AttemptPlan:
-        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)
         return plan_attempt.run(request, ports)
 
     def items(self, plan: AttemptPlan) -> list[ShardItem]:
@@ -293,8 +327,14 @@ class Pipeline:
         return [ShardItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(plan.items_key))]
 
     def submit(self, item: ShardItem) -> SubmitReply:
-        ports = submit_shard.Ports(self.objects, self.ledger, self.provider, self.clock, wiring.formats)
+        ports = submit_shard.Ports(
+            self.objects, self.ledger, self.provider, self.clock, wiring.formats, self.min_records
+        )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
+
+    def answer(self, item: ShardItem) -> AnswerReply:
+        ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
+        return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
         ports = poll_shard.Ports(self.ledger, self.provider, self.clock)
@@ -318,7 +358,7 @@ class Pipeline:
         ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
         approve_canary.run(request, ports)
 
-    def answer(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
+    def approve(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
         """As `tallybatch approve` does."""
         ports = answer_approval.Ports(self.objects, self.ledger, self.tokens, self.clock)
         return answer_approval.run(job_key, approve=approve, who=who, reason=reason, ports=ports)

@@ -13,12 +13,15 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from infra.constructs.profiles import PROFILES
 from infra.constructs.workflow import DEFINITION
 from infra.npm import install_npm_tools, npm_tool
 from tallybatch import contracts, handlers
 from tallybatch.domain import errors, plan
 from tallybatch.domain.canary import waves
-from tallybatch.settings import FUNCTIONS, PollShard, SubmitShard
+from tallybatch.domain.lanes import PIECE_RECORDS
+from tallybatch.settings import FUNCTIONS, AnswerShard, PollShard, SubmitShard
+from tallybatch.steps.answer_shard import QUOTA_WAIT_MAX_S
 
 PAYLOAD_LIMIT_BYTES = 256 * 1024
 HISTORY_LIMIT = 25_000
@@ -127,7 +130,7 @@ def test_every_task_retries_and_every_parent_state_that_can_fail_ends_in_fail_jo
     for name, state in TASKS.items():
         retried = _retried(state)
         assert retried >= {"Retryable", "LedgerBusy", "Lambda.ServiceException"} or "States.ALL" in retried, name
-        if name in {"SubmitShard", "PollShard", "CollectShard"}:
+        if name in {"SubmitShard", "AnswerShard", "PollShard", "CollectShard"}:
             assert "ProviderUnavailable" in retried, name
     for name, state in PARENT.items():
         if state["Type"] in {"Task", "Map"} and name != "FailJob":
@@ -156,6 +159,8 @@ def _longest(model: type[BaseModel], **fields: Any) -> str:
             values[name] = LONGEST_KEY
         elif annotation is int:
             values[name] = 10**9
+        elif annotation is bool:
+            values[name] = False
         elif get_origin(annotation) is list and get_args(annotation) == (str,):
             values[name] = [LONGEST_KEY] * MOST_ATTEMPTS
         elif get_origin(annotation) is not None and all(isinstance(each, str) for each in get_args(annotation)):
@@ -288,6 +293,21 @@ def test_a_week_of_polling_fits_into_one_childs_history(retries: int) -> None:
         + _events(CHILD, finish, retries=retries)
     )
     assert 9_000 < total < HISTORY_LIMIT, total
+
+
+def test_a_week_of_waiting_for_a_rate_fits_into_one_childs_history() -> None:
+    loop = _path(CHILD, "AnswerShard", "AnswerShard", {"WasAnswered": "WaitToAnswer"})
+    assert loop == ["AnswerShard", "WasAnswered", "WaitToAnswer"]
+    refusals_of_all_records = 5 * PIECE_RECORDS
+    """Until the pause has grown to its longest, for each record."""
+    rounds = WEEK_S / QUOTA_WAIT_MAX_S + refusals_of_all_records
+    assert START_AND_END + rounds * _events(CHILD, loop) < HISTORY_LIMIT
+
+
+def test_answering_ends_before_its_function_is_cut_off() -> None:
+    """A call that begins at the last moment, and what is done after it, fit into the function's timeout."""
+    longest = sum(float(AnswerShard.model_fields[name].default) for name in ("work_s", "call_timeout_s"))
+    assert longest + 60 <= PROFILES[AnswerShard].timeout_s
 
 
 def test_polling_every_minute_would_not_fit() -> None:

@@ -15,7 +15,7 @@ from tallybatch.domain.billing import Money, money
 from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.domain.prices import usd
-from tallybatch.domain.rows import Job, Submission
+from tallybatch.domain.rows import ON_DEMAND, Job, Submission
 
 _FINAL_COUNTS = ("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review")
 
@@ -139,7 +139,8 @@ def accepted_so_far(submissions: Sequence[Submission]) -> int:
 
 def provider_jobs(row: Submission) -> int:
     """How many jobs the provider was made to create for a submission."""
-    return bool(row.provider_job_id) + len(row.earlier_jobs) + len(row.ghosts)
+    bound = bool(row.provider_job_id) and row.lane != ON_DEMAND
+    return bound + len(row.earlier_jobs) + len(row.ghosts)
 
 
 def iso(moment: float) -> str:
@@ -152,7 +153,7 @@ def _counted(snapshot: Snapshot) -> dict[str, int]:
     return {
         "succeeded": accepted_so_far(submissions),
         "reused": sum(row.counts.get("reused", 0) for row in submissions),
-        "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal),
+        "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal or row.lane == ON_DEMAND),
         "provider_jobs": sum(provider_jobs(row) for row in submissions),
     }
 

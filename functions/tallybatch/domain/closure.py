@@ -14,6 +14,7 @@ import msgspec
 
 from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OutcomeClass, Used
 from tallybatch.domain.retries import ACCEPT, Decision, Disposition, RetryPolicy
+from tallybatch.domain.rows import ON_DEMAND
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +77,7 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     generation: int = 1
     provider: str = ""
+    lane: str = "batch"
     provider_jobs: tuple[str, ...] = ()
     records: int = 0
     refusal: str = ""
@@ -94,6 +96,11 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Records by each code that the provider's table does not have."""
     submitted_at: float = 0
     terminal_at: float = 0
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether records of it went to a provider."""
+        return bool(self.provider_jobs) or (self.lane == ON_DEMAND and self.records > 0)
 
 
 class Closure(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,6 +195,10 @@ class JobKeys:
         """Where a provider that writes into our bucket (Bedrock) puts its results; collected into raw/ from there."""
         return f"provider/{self.tenant}/{self.job_key}/{submission_key}/"
 
+    def calls(self, submission_key: str) -> str:
+        """Where single calls leave their intents and replies; collected into raw/ from there."""
+        return self.provider_output(submission_key) + "calls/"
+
     def outcomes(self, attempt: int, submission_key: str) -> str:
         return self.submission(attempt, submission_key) + "outcomes.jsonl.zst"
 

@@ -32,7 +32,10 @@ class OutcomeClass(StrEnum):
     REJECTED = "rejected"
     """People decided that there is no answer to accept."""
     WAITING = "waiting"
-    """Another job has this record in flight; its outcome decides. Uses up no attempt."""
+    """Another job has this record in flight, and its outcome decides; or it is kept until others can join it (code
+    `too_few`) or until it is asked alone (`rescue`). Uses up no attempt."""
+    TOO_FEW = "too_few"
+    """Not sent: fewer records than the provider takes in one job, and no others to join them."""
     UNSETTLED = "unsettled"
     """Handed to a provider, and its shard was lost before it was reconciled: the same submission goes on."""
 

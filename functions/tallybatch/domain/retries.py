@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OutcomeClass, Used
 
 _C = OutcomeClass
-FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED, _C.REJECTED})
+FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED, _C.TOO_FEW, _C.REJECTED})
 MAX_UNKNOWN_CODES = 2
 """A code that nobody knows is tried once more; a second one of the kind ends the record."""
 MAX_BACKOFF_S = 3600
@@ -45,6 +45,8 @@ class ReviewClass(StrEnum):
     PERMANENT = "permanent"
     EXHAUSTED = "exhausted"
     """Out of tries or of time without an answer: retryable, expired, cancelled or missing to the end."""
+    TOO_FEW = "too_few"
+    """Fewer than the provider takes in one job; goes to people too where `retry.small_set` is `review`."""
     OVER_CAP = "over_cap"
     """Another try might do, and the record has used up its tokens or its dollars."""
 
@@ -59,6 +61,7 @@ _ENDS: Mapping[OutcomeClass, ReviewClass] = {
     _C.EXPIRED: ReviewClass.EXHAUSTED,
     _C.CANCELLED: ReviewClass.EXHAUSTED,
     _C.MISSING: ReviewClass.EXHAUSTED,
+    _C.TOO_FEW: ReviewClass.TOO_FEW,
 }
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+
+Lane = Literal["batch", "on_demand"]
+"""How a submission reaches its provider: as one job, or record by record through the synchronous API."""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,6 +75,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
 
 
+ON_DEMAND: Lane = "on_demand"
+ON_DEMAND_JOB = "on-demand"
+"""Stands for the provider's job where there is none."""
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """One look at a provider's list that did not find the marker."""
 
@@ -92,6 +102,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submission_key: str
     updated_at: float
     version: int = 1
+    lane: Lane = "batch"
     generation: int = 1
     owner: str = ""
     """Nonce of the invocation that may call create. Never expires by clock."""
@@ -135,6 +146,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The provider's own counts while it runs: total, completed, failed."""
     channels: dict[str, str] = {}
     """Raw objects by channel name (S3 keys)."""
+    lost_calls: dict[str, int] = {}
+    """On demand: by record_id, calls that may have been paid for and whose answer is not the one that counts."""
     outcomes_key: str = ""
     counts: dict[str, int] = {}
     """Records by outcome class, after reconciliation."""
@@ -159,7 +172,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
-    unknown_code, fetched_again, results_gone, duplicate_submission."""
+    unknown_code, fetched_again, results_gone, duplicate_submission, reply_lost."""
     unknown_codes: dict[str, int] = {}
     """Records by each code that the provider's table does not have."""
 

@@ -18,14 +18,11 @@ from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
 from tallybatch.domain.spec_quality import FieldName, Quality, Share
 from tallybatch.domain.spec_sections import (
-    CodeClass,
-    CodeName,
     Owner,
-    RaiseOutputCap,
     Retention,
+    Retry,
     Review,
     Section,
-    Window,
 )
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
@@ -151,51 +148,6 @@ class Output(Section):
     )
 
 
-class Retry(Section):
-    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=3, description="How often a record is handed to the provider at most. Default: 3."
-    )
-    backoff: Annotated[timedelta, DurationBetween("0s", "24h")] = Field(
-        default=timedelta(minutes=5), description="Pause before attempt 2; doubled each time. Default: 5m."
-    )
-    retry_unqualified: bool = Field(
-        default=True, description="Whether an answer that fails its checks is asked for again. Default: true."
-    )
-    feedback: bool = Field(
-        default=False,
-        description="Whether a record that is asked again is told, after the prompt, why its last answer failed its "
-        "checks (places in the schema and rules, never the answer). Default: false.",
-    )
-    raise_output_cap: RaiseOutputCap | None = Field(
-        default=None,
-        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: "
-        "none, a cut answer is final.",
-    )
-    window: Window | None = Field(
-        default=None,
-        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the "
-        "pause is prolonged up to it. Default: none, at any time.",
-    )
-    codes: dict[CodeName, CodeClass] = Field(
-        default={},
-        description="What a record's error code or finish reason means, where the provider's table says otherwise or "
-        "does not have it; retryable, expired and cancelled are tried again. Default: none. A code in neither is tried "
-        "once more.",
-    )
-    small_set: Literal["wait", "on_demand", "review"] = Field(
-        default="wait",
-        description="What to do with a retry set below the provider's minimum. OpenAI has none. Default: wait.",
-    )
-
-    @property
-    def window_s(self) -> tuple[int, int] | None:
-        """Opening and closing as seconds after midnight UTC."""
-        if self.window is None:
-            return None
-        opens, closes = (int(moment[:2]) * 3600 + int(moment[3:]) * 60 for moment in self.window.split("-"))
-        return opens, closes
-
-
 class Target(Section):
     provider: Provider = Field(description="Provider to fall back to.")
     model: ModelName = Field(description="Exact model version there.")
@@ -279,6 +231,11 @@ class Spec(Section):
         "Converse, InvokeModel; gemini: generateContent, embedContent. Default: the provider's first; for Bedrock's "
         "embedding models InvokeModel.",
         json_schema_extra=_drop_default,
+    )
+    lane: Literal["batch", "on_demand"] = Field(
+        default="batch",
+        description="`batch`: provider jobs; `on_demand`: one call per record at the full price, for models that take "
+        "no batches. Default: batch.",
     )
     aliases: dict[ModelName, ModelName] = Field(
         default={}, description="Model names that stand for an exact version. Default: none."

@@ -246,6 +246,13 @@ def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
             yield Finding(("retention", name), reason, "retention")
 
 
+def _rescue(spec: Spec) -> Iterator[Finding]:
+    rescue, deadline = spec.retry.deadline_rescue, spec.limits.deadline
+    if rescue is not None and rescue >= deadline:
+        reason = f"{format_duration(rescue)} is not shorter than limits.deadline, {format_duration(deadline)}"
+        yield Finding(("retry", "deadline_rescue"), reason, "range")
+
+
 def _retries(spec: Spec) -> Iterator[Finding]:
     """What a retry can change of a request."""
     retry, base = spec.retry, spec.generation.get("max_output_tokens")
@@ -284,4 +291,5 @@ CHECKS: tuple[Check, ...] = (
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retry",), ("generation",), ("input", "format"), ("endpoint",), ("model",), ("aliases",)), _retries),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
+    Check((("retry", "deadline_rescue"), ("limits", "deadline")), _rescue),
 )

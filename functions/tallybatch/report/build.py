@@ -267,7 +267,7 @@ def _attempts(closure: Closure) -> list[Report]:
                 "attempt": number,
                 "shards": len(entries),
                 "submissions": _handed_over(entries),
-                "records": sum(entry.records for entry in entries if entry.provider_jobs),
+                "records": sum(entry.records for entry in entries if entry.handed_over),
                 "outcomes": _sum(entry.counts for entry in entries),
                 "tokens": _sum(entry.tokens for entry in entries),
                 "began_at": min((entry.submitted_at for entry in entries if entry.submitted_at), default=0),
@@ -279,7 +279,7 @@ def _attempts(closure: Closure) -> list[Report]:
 
 def _handed_over(entries: Iterable[SubmissionEntry]) -> int:
     """Submissions that went to a provider, whether it took them or not; shards with nothing left to ask are none."""
-    return sum(bool(entry.provider_jobs or entry.refusal) for entry in entries)
+    return sum(bool(entry.handed_over or entry.refusal) for entry in entries)
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -362,7 +362,7 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[st
 
 def _wait_for_provider(closure: Closure) -> list[str]:
     """A later job takes over records whose job has ended: while they are at the provider, that would pay twice."""
-    out = sum(entry.records for entry in closure.submissions if entry.provider_jobs and not entry.terminal_at)
+    out = sum(entry.records for entry in closure.submissions if entry.handed_over and not entry.terminal_at)
     if not out:
         return []
     return [f"Wait until the provider's jobs with {out:,} records have ended or are cancelled, or they are paid twice."]

@@ -6,9 +6,10 @@ that an event that is delivered again after a crash finds the work done so far a
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,10 @@ from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
 from tallybatch.domain.plan import plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
-from tallybatch.domain.records import NativeReader, RecordReader
+from tallybatch.domain.records import NativeReader, RecordReader, decode_record
 from tallybatch.domain.rows import Job
-from tallybatch.domain.shards import ShardLimits
+from tallybatch.domain.shard_tail import even_tail
+from tallybatch.domain.shards import ShardFile, ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
@@ -204,7 +206,21 @@ def _read_source(
             keep_raw=spec.input.on_bad_line == "quarantine",
         )
         source.drain()
-    return prepared, source
+    shards = evened(prepared.shards, spec, folder, ports.formats)
+    return dataclasses.replace(prepared, shards=shards), source
+
+
+def evened(shards: Sequence[ShardFile], spec: Spec, folder: Path, formats: Formats) -> list[ShardFile]:
+    """A file's shards, none of which is below the usual minimum of its provider if that can be avoided. The account's
+    own minimum, a setting, must not change a job's key."""
+    requests = Requests(spec, formats)
+    return even_tail(
+        shards,
+        folder,
+        least=MIN_RECORDS.get(spec.provider, 1) if spec.lane == "batch" else 1,
+        max_bytes=spec.shards.max_bytes,
+        measure=lambda line: len(requests.line(decode_record(line))),
+    )
 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
@@ -231,6 +247,8 @@ def _accept(
     drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
+    if "on_demand" in (drop.spec.lane, drop.spec.retry.small_set):
+        least = 1
     if prepared.records < least:
         raise _too_few(drop, prepared.records, least)
     canary = drop.spec.canary
@@ -293,7 +311,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
         "the file has too few records",
         [Problem(reason, code="below_minimum")],
         where=drop.place.key,
-        do="drop a larger file, or use a provider without a minimum; nothing was spent",
+        do="drop a larger file, or set retry.small_set: on_demand in the spec; nothing was spent",
     )
 
 

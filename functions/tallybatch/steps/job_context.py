@@ -35,12 +35,13 @@ class JobContext:
     def retry_policy(self) -> RetryPolicy:
         retry, limits = self.spec.retry, self.spec.limits
         raised, base = retry.raise_output_cap, self.spec.generation.get("max_output_tokens")
+        few = {ReviewClass.TOO_FEW} if retry.small_set == "review" else set()
         cost = limits.max_cost_per_record_usd
         return RetryPolicy(
             retry.max_attempts,
             retry.backoff.total_seconds(),
             retry.retry_unqualified,
-            frozenset(map(ReviewClass, self.spec.review.classes)),
+            frozenset(map(ReviewClass, self.spec.review.classes)) | few,
             max_tokens=limits.max_tokens_per_record,
             max_nano_usd=int(cost * NANO_USD) if cost is not None else None,
             raised_cap=RaisedCap(base, raised.factor, raised.max) if raised is not None and base else None,

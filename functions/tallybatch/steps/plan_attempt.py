@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,15 @@ from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
 from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.records import decode_record, encode_record
+from tallybatch.domain.rows import Job
+from tallybatch.domain.shard_tail import even_tail
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_items, was_planned
+from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.transitions import advance_job
@@ -32,6 +36,8 @@ class Ports:
     events: Events
     clock: Clock
     formats: Formats
+    min_records: Mapping[str, int] = field(default_factory=lambda: MIN_RECORDS)
+    """Records that a provider job must have, by provider."""
 
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
@@ -66,15 +72,33 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, li
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
             held_too = job is None or not context.in_canary(job, attempt)
-            items = _retry_items(context, attempt, ports, held_too=held_too)
+            before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
+            items = _retry_items(before, context, attempt, ports, held_too=held_too)
+            items = _in_lanes(items, context, attempt, before, job, ports)
         elif context.has_canary:
-            items = _canary_items(context, attempt, ports)
+            items = _in_lanes(_canary_items(context, attempt, ports), context, attempt, None, job, ports)
         else:
             shards = context.manifest.shards
             items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+            items = _in_lanes(items, context, attempt, None, job, ports)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     return items_key, [ShardItem.model_validate(item) for item in msgspec.json.decode(objects.get(items_key))]
+
+
+def _in_lanes(
+    items: list[ShardItem], context: JobContext, attempt: int, before: Closure | None, job: Job | None, ports: Ports
+) -> list[ShardItem]:
+    return in_lanes(
+        items,
+        context,
+        ports.objects,
+        attempt=attempt,
+        now=ports.clock.now(),
+        deadline_at=job.deadline_at if job is not None else 0,
+        least=ports.min_records.get(context.manifest.provider, 1),
+        before=before,
+    )
 
 
 def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
@@ -92,21 +116,27 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
 def _canary_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
     requests = Requests(context.spec, ports.formats)
     lines = canary_lines(context, attempt, requests, ports.objects)
-    return _cut(lines, f"{CANARY}{attempt}", context, attempt, ports.objects)
+    return _cut(lines, f"{CANARY}{attempt}", context, attempt, requests, ports)
 
 
-def _retry_items(context: JobContext, attempt: int, ports: Ports, *, held_too: bool) -> list[ShardItem]:
+def _retry_items(
+    closure: Closure, context: JobContext, attempt: int, ports: Ports, *, held_too: bool
+) -> list[ShardItem]:
     """Retry shards, merged over their parents; each line keeps its parent and the reason. `held_too`: with the records
     that were held back while the canary ran."""
-    closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
     requests = Requests(context.spec, ports.formats)
     lines = _retry_lines(closure, context, attempt, requests, ports.objects, held_too=held_too)
-    retries = _cut(lines, f"r{attempt}", context, attempt, ports.objects)
+    retries = _cut(lines, f"r{attempt}", context, attempt, requests, ports)
     return retries + _resumed(closure, context, ports.objects)
 
 
 def _cut(
-    lines: Iterator[tuple[bytes, int]], prefix: str, context: JobContext, attempt: int, objects: Objects
+    lines: Iterator[tuple[bytes, int]],
+    prefix: str,
+    context: JobContext,
+    attempt: int,
+    requests: Requests,
+    ports: Ports,
 ) -> list[ShardItem]:
     """Store lines, with the sizes of their requests, as shards."""
     limits = ShardLimits(context.spec.shards.max_records, context.spec.shards.max_bytes)
@@ -114,9 +144,15 @@ def _cut(
         writer = ShardWriter(Path(folder), limits)
         for line, request_bytes in lines:
             writer.add(line, request_bytes)
-        shards = writer.close()
+        shards = even_tail(
+            writer.close(),
+            Path(folder),
+            least=ports.min_records.get(context.manifest.provider, 1),
+            max_bytes=limits.max_bytes,
+            measure=lambda line: len(requests.line(decode_record(line))),
+        )
         for shard in shards:
-            _store(shard, context, objects)
+            _store(shard, context, ports.objects)
     return [_item(context, attempt, f"{prefix}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
 
 

@@ -16,7 +16,7 @@ from tallybatch.domain import submitting
 from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.rows import Submission
+from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.ports import TERMINAL_STATES, Clock, Events, Ledger, ProviderApi, ProviderJob
 from tallybatch.steps.submit_shard import submission_at
 from tallybatch.steps.transitions import change_submission
@@ -135,6 +135,8 @@ class ProviderSweep:
 def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None:
     """The row that knows the job. After collection nobody harvests a duplicate any more, so that one is noted, together
     with its tokens, only once its bill is final."""
+    if row.lane == ON_DEMAND and row.state is not SubmissionState.RECONCILED:
+        return None
     if row.state not in _COLLECTED:
         return submitting.settle(row, job.id, job.marker, now)
     if row.state is SubmissionState.COLLECTED or job.state not in TERMINAL_STATES:

@@ -13,12 +13,13 @@ import msgspec
 import zstandard
 
 from tallybatch.contracts import JobInput, PublishItem, ReconcileReply
+from tallybatch.domain import lanes
 from tallybatch.domain.closure import Closure, Sets, SubmissionEntry, fold_shard
 from tallybatch.domain.errors import Conflict, ProviderRefused
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState, SubmissionState
-from tallybatch.domain.rows import Submission
+from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
@@ -57,7 +58,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     if context.in_canary(job, request.attempt) and not closure.closed:
         return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
-        wait_s = _pause_s(closure, context)
+        wait_s = _pause_s(closure, context, job.deadline_at)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
     return reply
 
@@ -102,7 +103,8 @@ def _reconcile(
     now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
     closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
-    if closure.open and not closure.overdue and now + _pause_s(closure, context) >= deadline_at:
+    waits = closure.open and not closure.held and not closure.overdue
+    if waits and now + _pause_s(closure, context, deadline_at) >= deadline_at:
         closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
@@ -111,10 +113,11 @@ def _reconcile(
         )
 
 
-def _pause_s(closure: Closure, context: JobContext) -> int:
+def _pause_s(closure: Closure, context: JobContext, deadline_at: float) -> int:
     """Before the attempt that follows."""
     patient = closure.open == closure.waiting + closure.unsettled
-    return context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+    wait_s = context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+    return lanes.pause_s(wait_s, context.spec, now=closure.at, deadline_at=deadline_at)
 
 
 def _fold(
@@ -214,7 +217,7 @@ def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: Job
 
 
 def _entry(row: Submission) -> SubmissionEntry:
-    bound = (row.provider_job_id,) if row.provider_job_id else ()
+    bound = (row.provider_job_id,) if row.provider_job_id and row.lane != ON_DEMAND else ()
     done = row.state is SubmissionState.RECONCILED
     return SubmissionEntry(
         attempt=row.attempt,
@@ -223,6 +226,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         state=row.state.value,
         generation=row.generation,
         provider=row.provider,
+        lane=row.lane,
         provider_jobs=row.earlier_jobs + bound + row.ghosts,
         records=row.input_records,
         refusal=row.refusal,

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
+from tallybatch.domain import lanes
 from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
@@ -114,7 +115,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
     """At which a submission is booked, None if nobody knew it when the job began."""
-    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, "batch")
+    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -136,6 +137,8 @@ def _tally(
         strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
     tally.believe(row.provider_tokens)
     disagree = _counts_disagree(row, tally)
+    for record_id, calls in row.lost_calls.items():
+        tally.add_lost(record_id, calls)
     for ghost in row.ghosts:
         for channel in sorted(name for name in row.channels if name.startswith(ghost_prefix(ghost))):
             read_ghost(ghost, row.channels[channel], tally, provider_format, ports.objects)
@@ -275,10 +278,14 @@ class _Outcomes:
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
         tries = record.tries + 1
-        if back is None and self._row.refusal:
+        if back is None and record.record_id in self._row.lost_calls:
+            reason = "it was called, and no answer came; that may have been paid for"
+            return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
+        if back is None and self._row.refusal_class:
             tries -= self._row.untried
             failure = OutcomeClass(self._row.refusal_class)
-            return self._bare(record, failure, tries, self._row.refusal, code=self._row.refusal_code)
+            code = self._row.refusal_code
+            return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
         if back is None:
             tries -= self._given_back
             return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")

@@ -57,6 +57,8 @@ class Journal:
         self.faults: Counter[str] = Counter()
         self.tokens = Tokens()
         self.tokens_per_marker: dict[str, Tokens] = {}
+        self.tokens_per_lane = {"batch": Tokens(), "on_demand": Tokens()}
+        """By price class: synchronous calls cost the full price."""
 
     def record(self, provider: str, kind: str, at: float, **fields: Any) -> None:
         """Append an event of a kind such as `creates`, `uploads`, `cancels`; `at` is virtual Unix seconds."""
@@ -73,10 +75,11 @@ class Journal:
     def billed(self, provider: str, at: float, *, job_id: str, marker: str, tokens: Tokens) -> None:
         """The final bill of a job (or of one synchronous call, with an empty `job_id`)."""
         self.tokens.add(tokens)
+        lane = "batch" if job_id else "on_demand"
         self.tokens_per_marker.setdefault(marker, Tokens()).add(tokens)
-        self.record(
-            provider, "bills", at, job_id=job_id, marker=marker, tokens=tokens.counts(), nano_usd=tokens.nano_usd
-        )
+        self.tokens_per_lane[lane].add(tokens)
+        told = {"lane": lane, "tokens": tokens.counts(), "nano_usd": tokens.nano_usd}
+        self.record(provider, "bills", at, job_id=job_id, marker=marker, **told)
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""
@@ -88,6 +91,7 @@ class Journal:
             "tokens_per_marker": {marker: tokens.counts() for marker, tokens in self.tokens_per_marker.items()},
             "billed_nano_usd": self.tokens.nano_usd,
             "billed_nano_usd_per_marker": {marker: told.nano_usd for marker, told in self.tokens_per_marker.items()},
+            "tokens_per_lane": {lane: tokens.counts() for lane, tokens in self.tokens_per_lane.items()},
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }

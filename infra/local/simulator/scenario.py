@@ -57,6 +57,9 @@ class RecordFault(StrEnum):
     BOM = "bom"
 
 
+ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
+"""Those that change the answer itself, so that a synchronous call can have them too."""
+
 CALL_FAULTS: dict[str, str] = {
     "lost_reply": "",
     "drop_before": "",

@@ -23,6 +23,7 @@ FOLLOWS = {
     "missing": ("retry", "failed", "failed"),
     "conflict": ("retry", "failed", "failed"),
     "rejected": ("failed", "failed", "failed"),
+    "too_few": ("failed", "failed", "failed"),
     "waiting": ("retry", "retry", "failed"),
     "unsettled": ("resume", "resume", "resume"),
 }
@@ -44,6 +45,7 @@ FOR_PEOPLE = {
     "refused": ("refused", True),
     "truncated": ("truncated", True),
     "conflict": ("conflict", True),
+    "too_few": ("too_few", True),
     "unqualified": ("unqualified", False),
     "retryable": ("exhausted", False),
     "expired": ("exhausted", False),

@@ -21,11 +21,7 @@ from infra.local.simulator.openai.requests import (
     max_output_tokens,
     prompt_of,
 )
-from infra.local.simulator.scenario import RecordFault
 from infra.local.simulator.texts import Text, text_for
-
-ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
-"""Those that change the answer itself, so that a synchronous call can have them too."""
 
 _HTTP_FAULTS: dict[str, tuple[int, Json]] = {
     "error_400": (

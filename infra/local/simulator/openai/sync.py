@@ -12,11 +12,12 @@ from infra.local.simulator.core import Core
 from infra.local.simulator.execution import digest_of
 from infra.local.simulator.guard import Handler
 from infra.local.simulator.http import json_answer
-from infra.local.simulator.openai.bodies import ANSWER_FAULTS, reply_to
+from infra.local.simulator.openai.bodies import reply_to
 from infra.local.simulator.openai.execution import PROVIDER
 from infra.local.simulator.openai.model import ApiError
 from infra.local.simulator.openai.requests import canonical
 from infra.local.simulator.openai.wire import json_object
+from infra.local.simulator.scenario import ANSWER_FAULTS
 
 
 class SyncHandlers:
