@@ -108,6 +108,8 @@ class StackOptions(Options):
     """For the embedded default: functions hold the source only, and nothing resists being deleted."""
     retention: Annotated[Retention, BeforeValidator(_json)] = Retention()
     log_days: int = 30
+    provider_file_hours: int = Field(default=24, ge=-1)
+    """How long after a job's certificate its files stay at the provider; -1: they are left there."""
     alarm_email: str = Field(default="", pattern=r"^$|^[^@\s]+@[^@\s]+\.[^@\s]+$")
     """Who is written to when an alarm goes off or ends, after confirming SNS's first message; "": nobody."""
     backfills: Annotated[tuple[Backfill, ...], BeforeValidator(_json)] = ()

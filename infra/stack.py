@@ -95,7 +95,13 @@ class TallybatchStack(Stack):
         state_machine = workflow.state_machine
         build = functions.add(BuildManifest, {"state_machine_arn": state_machine.state_machine_arn})
         state_machine.grant_start_execution(build)
-        sweep = functions.add(Sweep, {"state_machine_arn": state_machine.state_machine_arn})
+        sweep = functions.add(
+            Sweep,
+            {
+                "state_machine_arn": state_machine.state_machine_arn,
+                "provider_file_hours": str(options.provider_file_hours),
+            },
+        )
         workflow.allow_repair(sweep)
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(

@@ -109,6 +109,8 @@ class SweepReply(Contract):
     stale: list[str]
     """`job_key/attempt/shard_id` of submissions with an unknown outcome that nobody works on."""
     gaps: list[SweepGap] = []
+    deleted_files: int = 0
+    """Files of completed jobs, deleted at their providers now."""
 
 
 class JobInput(Contract):
@@ -118,6 +120,10 @@ class JobInput(Contract):
     job_key: str
     bucket: str
     attempt: int = 1
+    next_shard: int = 0
+    """The first shard of the wave, in the order of the attempt's list; 0 begins the attempt."""
+    wave: int = 1
+    """How many shards the wave has."""
 
 
 class AttemptPlan(Contract):
@@ -131,6 +137,10 @@ class AttemptPlan(Contract):
     """A JSON array of `ShardItem`."""
     shard_count: int
     max_parallel: int
+    next_shard: int = 0
+    """Where the next wave of this attempt begins; 0: this was the last."""
+    wave: int = 1
+    """How many shards the next wave has."""
 
 
 class ShardItem(Contract):
@@ -185,12 +195,34 @@ class ReconcileReply(Contract):
     job_key: str
     bucket: str
     attempt: int
-    verdict: Literal["closed", "retry", "partial", "cancelled", "gate"]
+    verdict: Literal["closed", "retry", "partial", "cancelled", "gate", "canary"]
     next_attempt: int = 0
     wait_s: int = 0
     items_key: str = ""
     """A JSON array of `PublishItem`."""
     max_parallel: int = 1
+
+
+class CanaryReply(Contract):
+    """Output of JudgeCanary. `go`: the next attempt begins after `wait_s`; `ask`: a person has `timeout_s`."""
+
+    tenant: str
+    job_key: str
+    bucket: str
+    attempt: int
+    verdict: Literal["go", "ask"]
+    next_attempt: int
+    wait_s: int = 0
+    timeout_s: int = 1
+
+
+class ApprovalRequest(Contract):
+    """Input of ApproveCanary. The answer to the token carries nothing: the ledger says what was decided."""
+
+    tenant: str
+    job_key: str
+    attempt: int
+    task_token: str = Field(repr=False)
 
 
 class PublishItem(Contract):

@@ -23,6 +23,8 @@ class ObjectInfo:
     sha256: str = ""
     version_id: str = ""
     last_modified: float = 0
+    intent: str = ""
+    """What whoever wrote the object put into its metadata under `tallybatch`; filled by `head`."""
 
 
 class Objects(Protocol):
@@ -265,6 +267,17 @@ class ProviderApi(Protocol):
 
     def cancel(self, provider_job_id: str) -> ProviderJob: ...
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether request and result files lie at the provider, and not in our own bucket."""
+
+    def result_files(self, job: ProviderJob) -> Mapping[str, str]:
+        """What `delete_file` takes to delete a job's results, by a word for each."""
+
+    def delete_file(self, file_id: str) -> bool:
+        """Delete a request file, or one of `result_files`. False if the provider itself says that it has none of that
+        name. Raises `ProviderRefused`, or `ProviderUnavailable` when it cannot tell."""
+
     def download(self, channel: str) -> Iterator[bytes]:
         """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
 
@@ -296,6 +309,11 @@ class Clock(Protocol):
 class Events(Protocol):
     def publish(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Put an event on the bus: `kind` is e.g. `JobCompleted`; ids, counts and URIs only."""
+
+
+class TaskTokens(Protocol):
+    def wake(self, token: str) -> bool:
+        """Tell the task that waits with this token to go on. False if none does, or no more."""
 
 
 class Executions(Protocol):

@@ -120,6 +120,15 @@ class ReconcileJob(StoreSettings):
     function: ClassVar[str] = "ReconcileJob"
 
 
+class JudgeCanary(StoreSettings):
+    function: ClassVar[str] = "JudgeCanary"
+
+
+class ApproveCanary(StoreSettings):
+    function: ClassVar[str] = "ApproveCanary"
+    event_bus: str
+
+
 class PublishShard(StoreSettings):
     function: ClassVar[str] = "PublishShard"
 
@@ -138,6 +147,8 @@ class Sweep(ProviderSettings):
     function: ClassVar[str] = "Sweep"
     event_bus: str
     state_machine_arn: str
+    provider_file_hours: int = 24
+    """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
@@ -150,6 +161,8 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     CollectShard,
     ReconcileShard,
     ReconcileJob,
+    JudgeCanary,
+    ApproveCanary,
     PublishShard,
     SealJob,
     FailJob,

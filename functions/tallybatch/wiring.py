@@ -16,7 +16,7 @@ from tallybatch import settings as s
 from tallybatch.adapters.clock import SystemClock
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.events import EventBridgeEvents
-from tallybatch.adapters.executions import StepFunctionsExecutions
+from tallybatch.adapters.executions import StepFunctionsExecutions, StepFunctionsTaskTokens
 from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat, BedrockOnDemand
 from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat, GeminiOnDemand
 from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat, OpenAIOnDemand
@@ -26,10 +26,12 @@ from tallybatch.domain.spec import Spec
 from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
     answer_shard,
+    approve_canary,
     build_manifest,
     collect_shard,
     discover_backfill,
     fail_job,
+    judge_canary,
     plan_attempt,
     poll_shard,
     reconcile_job,
@@ -73,6 +75,11 @@ def _events(bus: str) -> EventBridgeEvents:
 @cache
 def _executions(state_machine_arn: str) -> StepFunctionsExecutions:
     return StepFunctionsExecutions(_client("stepfunctions"), state_machine_arn)
+
+
+@cache
+def _task_tokens() -> StepFunctionsTaskTokens:
+    return StepFunctionsTaskTokens(_client("stepfunctions"))
 
 
 @cache
@@ -191,6 +198,16 @@ def reconcile_job_ports(settings: s.ReconcileJob) -> reconcile_job.Ports:
     return reconcile_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
 
 
+def judge_canary_ports(settings: s.JudgeCanary) -> judge_canary.Ports:
+    return judge_canary.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def approve_canary_ports(settings: s.ApproveCanary) -> approve_canary.Ports:
+    return approve_canary.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _task_tokens(), _CLOCK
+    )
+
+
 def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
     return seal_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
 
@@ -206,5 +223,6 @@ def sweep_ports(settings: s.Sweep) -> sweep.Ports:
         events=_events(settings.event_bus),
         executions=_executions(settings.state_machine_arn),
         clock=_CLOCK,
-        bucket=settings.bucket,
+        objects=objects(settings.bucket),
+        keep_files_s=settings.provider_file_hours * 3600,
     )

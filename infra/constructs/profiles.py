@@ -59,9 +59,11 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             writes=("jobs/", "quarantine/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=4096
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
+        settings.ApproveCanary: Profile(writes=("jobs/",), memory_mb=512, timeout_s=60),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(reads=("provider/",), memory_mb=1024, asynchronous=True),
+        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
     }
 )

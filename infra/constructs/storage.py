@@ -27,7 +27,7 @@ from tallybatch.domain.retention import OVERRIDE_DAYS
 TAG: Final = "retention"
 ABORT_MULTIPART_DAYS: Final = 3
 ACCESS_LOG_DAYS: Final = 365
-_CEILINGS: Final = ("jobs/", "results/", "review/")
+_CEILINGS: Final = ("jobs/", "results/", "review/", "deletions/")
 
 
 def lifecycle_rules(retention: Retention) -> list[s3.LifecycleRule]:

@@ -132,15 +132,17 @@ def test_given_nobody_listens_when_created_then_it_was_provably_never_sent() -> 
     ("status", "name"),
     [
         (400, "ValidationException"),
+        (400, "ExpiredTokenException"),
         (403, "AccessDeniedException"),
         (403, "UnrecognizedClientException"),
         (404, "ResourceNotFoundException"),
     ],
 )
 def test_given_a_refusal_when_created_then_nothing_was_created(status: int, name: str) -> None:
-    with serving(lambda _: refusal(status, name)) as server, pytest.raises(ProviderRefused, match=name):
+    with serving(lambda _: refusal(status, name)) as server, pytest.raises(ProviderRefused, match=name) as caught:
         create(api(server))
     assert len(server.journal) == 1
+    assert caught.value.account == (name not in ("ValidationException", "ResourceNotFoundException"))
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,25 @@ def test_given_a_reply_to_create_when_it_is_no_job_then_one_call_and_the_right_e
     assert SECRET not in told
 
 
+@pytest.mark.parametrize(
+    ("reply", "account"),
+    [
+        (error(400, "INVALID_ARGUMENT"), False),
+        (error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."), True),
+        (error(400, "FAILED_PRECONDITION"), True),
+        (error(401, "UNAUTHENTICATED"), True),
+        (error(403, "PERMISSION_DENIED"), True),
+        (error(404, "NOT_FOUND"), False),
+    ],
+)
+def test_given_a_refused_create_when_judged_then_the_account_is_told_from_the_request(
+    reply: Reply, account: bool
+) -> None:
+    with serving(lambda _: reply) as server, pytest.raises(ProviderRefused) as caught:
+        create(at(server))
+    assert caught.value.account == account
+
+
 def test_given_a_slow_server_when_created_then_unknown() -> None:
     def slow(_: Request) -> Reply:
         import time
@@ -361,6 +380,19 @@ def test_given_results_that_are_not_readable_yet_when_read_then_waited_for_and_w
 def test_given_files_when_deleted_then_true_once(api: GeminiApi, control: SimulatorControl) -> None:
     file_id = api.upload("a.jsonl", io.BytesIO(b"{}\n"), uri="")
     assert (api.delete_file(file_id), api.delete_file(file_id)) == (True, False)
+
+
+def test_given_a_job_that_has_ended_when_its_results_are_deleted_then_the_job_goes_with_them(
+    api: GeminiApi, control: SimulatorControl
+) -> None:
+    started = submit(api, 3)
+    assert api.result_files(api.get(started.id)) == {}
+    control.advance(60)
+    (named,) = api.result_files(api.get(started.id)).values()
+    assert (api.delete_file(named), api.delete_file(named)) == (True, False)
+    gone = api.get(started.id)
+    assert gone.state is ProviderState.GONE
+    assert api.result_files(gone) == {"job": started.id}
 
 
 def test_given_an_answer_in_a_schema_when_collected_then_it_is_json(api: GeminiApi, control: SimulatorControl) -> None:

@@ -289,6 +289,7 @@ class TestDelete:
         assert {(sent.method, sent.path) for sent in server.journal} == {("DELETE", "/v1/files/file-1")}
 
     def test_given_no_confirmation_when_deleted_then_unavailable(self) -> None:
-        for reply in (json_reply({"deleted": False}), error_reply(500)):
+        gateway = Reply(404, b"<html>no route</html>")
+        for reply in (json_reply({"deleted": False}), error_reply(500), gateway):
             with serving(lambda _, reply=reply: reply) as server, pytest.raises(ProviderUnavailable):  # type: ignore[misc]
                 api(server).delete_file("file-1")

@@ -145,6 +145,7 @@ def test_given_a_refusal_when_created_then_nothing_was_created_and_one_post(stat
             create(api(server))
         assert len(server.journal) == 1
     assert f"HTTP {status}" in str(caught.value)
+    assert caught.value.account == (status in (401, 402, 403))
 
 
 @pytest.mark.parametrize(
@@ -169,9 +170,10 @@ def test_given_an_http_date_when_read_then_seconds_from_now() -> None:
 def test_given_a_spend_cap_when_created_then_an_operator_is_asked_and_waiting_is_not() -> None:
     with (
         serving(lambda _: error_reply(429, "insufficient_quota")) as server,
-        pytest.raises(ProviderRefused, match="spend limit"),
+        pytest.raises(ProviderRefused, match="spend limit") as caught,
     ):
         create(api(server))
+    assert caught.value.account
 
 
 def test_given_no_key_when_created_then_nothing_is_sent() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.crash.fault_kinds import ALL_LOST, ALL_MISSING, HOUR_S, HTTP, call, job
 from tests.support.fault_run import RECORDS, Ending
 
@@ -28,6 +30,12 @@ _OF_ONE_PROVIDER = {
     **dict.fromkeys(_FILE_CODES, ("openai", "permanent")),
 }
 """Reasons for which a job fails in validation: whose they are, and what becomes of its records."""
+
+
+def _nothing(outcome: str, **more: Any) -> Ending:
+    """No record was accepted: closed, and nothing to publish."""
+    return Ending(state="FAILED", reason=f"none of {RECORDS} records was accepted", told={outcome: RECORDS}, **more)
+
 
 VALIDATION = (
     *(
@@ -108,7 +116,7 @@ STATES = (
         ending=Ending(told={"expired > succeeded": 9}, attempts=2, jobs=2, at_least_s=24 * HOUR_S),
         on={
             "bedrock": Ending(told={"missing": 9}, at_least_s=48 * HOUR_S),
-            "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
+            "gemini": _nothing("missing", anomalies={"counts_disagree": 1}),
         },
     ),
     job(
@@ -119,7 +127,7 @@ STATES = (
         ending=Ending(told={"expired": 9}),
         on={
             "bedrock": Ending(told={"missing": 9}),
-            "gemini": Ending(told={"missing": RECORDS}, anomalies={"counts_disagree": 1}),
+            "gemini": _nothing("missing", anomalies={"counts_disagree": 1}),
         },
     ),
     job(
@@ -181,11 +189,8 @@ FILES = (
         "all-rows-failed",
         "completed, and every row is an error for good",
         {"fault": "only_error_file:error_400", "count": "always"},
-        ending=Ending(told={"permanent": RECORDS}, code="context_length_exceeded"),
-        on={
-            "bedrock": Ending(told={"permanent": RECORDS}, code="400"),
-            "gemini": Ending(told={"permanent": RECORDS}, code="INVALID_ARGUMENT"),
-        },
+        ending=_nothing("permanent", code="context_length_exceeded"),
+        on={"bedrock": _nothing("permanent", code="400"), "gemini": _nothing("permanent", code="INVALID_ARGUMENT")},
     ),
     job(
         "empty-string-ids",
@@ -246,7 +251,7 @@ FILES = (
         {"durations": {"in_progress": 1}},
         keys={"output_files_live_s": 1},
         spec={"max_attempts": 1},
-        ending=Ending(told={"missing": RECORDS}, unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}),
+        ending=_nothing("missing", unread_jobs=1, anomalies={"results_gone": 1, "counts_disagree": 1}),
         providers=HTTP,
     ),
 )

@@ -60,6 +60,7 @@ RECORD = (
     _record("content_filter", "a filter blocks the answer", _always("refused"), times="always"),
     _record("length", "the answer stops at its length", _always("truncated")),
     _record("bad_json", "the answer is no JSON, once", Ending(told={"unqualified > succeeded": 1}, attempts=2, jobs=2)),
+    _record("fenced_json", "the answer is JSON in a code block", Ending(notes=("fenced_json",))),
     _record(
         "bad_schema",
         "the answer breaks the schema, once",

@@ -23,7 +23,7 @@ READS = {
     "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "quarantine/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
-    "Sweep": {"provider/"},
+    "Sweep": {"provider/", "deletions/"},
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -38,7 +38,7 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/"},
     "FailJob": {"jobs/"},
-    "Sweep": set(),
+    "Sweep": {"deletions/"},
 }
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""

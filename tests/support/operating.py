@@ -83,17 +83,19 @@ class Operator:
             invoke=self._invoke,
             clock=self.pipeline.clock,
             sleep=self._sleep,
+            tokens=self.pipeline.tokens,
+            who=lambda: "ada",
         )
 
-    def _upload(self, path: Path, key: str, moved: Callable[[int], object]) -> None:
+    def _upload(self, path: Path, key: str, moved: Callable[[int], object], intent: str) -> None:
         body = path.read_bytes()
-        self.pipeline.objects.write_as_user(key, body)
+        self.pipeline.objects.write_as_user(key, body, intent=intent)
         moved(len(body))
         self.world.append(lambda: self._arrive(key))
 
     def _arrive(self, key: str) -> None:
         reply = self.pipeline.build(s3_event(key))
-        if reply["state"] in ("CREATED", "VALIDATED"):
+        if reply["state"] in ("CREATED", "VALIDATED") and not reply.get("dry_run"):
             tenant = key.split("/")[1]
             self.world.append(lambda: self.pipeline.execute(reply["job_key"], tenant=tenant))
 

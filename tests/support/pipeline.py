@@ -11,12 +11,14 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockOnDemand
-from tallybatch.adapters.providers.gemini import GeminiApi, GeminiOnDemand
-from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIOnDemand
+from tallybatch.adapters.providers.bedrock import BedrockApi
+from tallybatch.adapters.providers.gemini import GeminiApi
+from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
     AnswerReply,
+    ApprovalRequest,
     AttemptPlan,
+    CanaryReply,
     FailInput,
     JobInput,
     PublishItem,
@@ -35,10 +37,13 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
+    answer_approval,
     answer_shard,
+    approve_canary,
     build_manifest,
     collect_shard,
     fail_job,
+    judge_canary,
     plan_attempt,
     poll_shard,
     publish_shard,
@@ -50,10 +55,11 @@ from tallybatch.steps import (
     verify_job,
 )
 from tallybatch.steps.answer_shard import AnswerRules
-from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
 from tests.support.memory_ledger import MemoryLedger
-from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
+from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
+from tests.support.on_demand import lane
 
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
@@ -75,15 +81,6 @@ def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: st
     return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
 
 
-def lane(provider: str, simulator: SimulatorServer, *, key: str = API_KEY, timeout_s: float = 5) -> OnDemand:
-    """A provider's synchronous API, by the real adapter over HTTP to the simulator."""
-    if provider == "bedrock":
-        return BedrockOnDemand(lambda: bedrock_runtime(simulator.bedrock_endpoint_url, timeout_s=timeout_s))
-    if provider == "gemini":
-        return GeminiOnDemand(lambda: key, base_url=simulator.gemini_base_url, timeout_s=timeout_s)
-    return OpenAIOnDemand(lambda: key, base_url=simulator.openai_base_url, timeout_s=timeout_s)
-
-
 @dataclass
 class Pipeline:
     """Virtual time: each wait of the workflow moves our clock and the simulator's alike."""
@@ -99,6 +96,10 @@ class Pipeline:
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
+    tokens: MemoryTaskTokens = field(default_factory=MemoryTaskTokens)
+    people: list[Callable[[], object]] = field(default_factory=list)
+    """What people do while the job waits for one of them."""
+    keep_files_s: float = 24 * 3600
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -112,7 +113,7 @@ class Pipeline:
             }
             self.provider = makers[self.provider_name]()
         if self.on_demand is None:
-            self.on_demand = lane(self.provider.name, self.simulator)
+            self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
@@ -140,10 +141,18 @@ class Pipeline:
         self.objects.put(f"specs/{tenant}/{name}.yaml", text.encode())
 
     def upload(
-        self, body: bytes, *, tenant: str = TENANT, spec: str = "genre", version: str = "v1", name: str = "films.jsonl"
+        self,
+        body: bytes,
+        *,
+        tenant: str = TENANT,
+        spec: str = "genre",
+        version: str = "v1",
+        name: str = "films.jsonl",
+        intent: str = "",
     ) -> S3Event:
-        """Put a file into the inbox; returns the event that S3 sends for it."""
-        info = self.objects.put(f"inbox/{tenant}/{spec}/{version}/{name}", body)
+        """Put a file into the inbox; returns the event that S3 sends for it. `intent` is its metadata `tallybatch`."""
+        key = f"inbox/{tenant}/{spec}/{version}/{name}"
+        info = self.objects.write_as_user(key, body, intent=intent) if intent else self.objects.put(key, body)
         etag = info.etag.strip('"')
         return s3_event(info.key, bucket=self.objects.bucket, etag=etag, version_id=info.version_id)
 
@@ -193,21 +202,48 @@ class Pipeline:
     def _attempts(self, request: JobInput) -> SealReply:
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
-            if reply.verdict != "retry":
+            following: ReconcileReply | CanaryReply = reply
+            if reply.verdict == "canary":
+                following = self.canary(request)
+            elif reply.verdict != "retry":
                 break
-            self.wait(reply.wait_s)
-            request = request.model_copy(update={"attempt": reply.next_attempt})
+            self.wait(following.wait_s)
+            request = request.model_copy(update={"attempt": following.next_attempt})
         if reply.verdict == "closed":
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
 
     def one_attempt(self, request: JobInput) -> ReconcileReply:
-        """PlanAttempt, ShardMap, ReconcileJob."""
+        """PlanAttempt and ShardMap, wave by wave, ReconcileJob."""
         plan = self.task("PlanAttempt", lambda: self.plan(request))
-        for item in self.items(plan):
-            self.shard(item)
+        while True:
+            for item in self.items(plan):
+                self.shard(item)
+            if not plan.next_shard:
+                break
+            wave = request.model_copy(update={"next_shard": plan.next_shard, "wave": plan.wave})
+            plan = self.task("PlanAttempt", lambda wave=wave: self.plan(wave))  # type: ignore[misc]
         return self.task("ReconcileJob", lambda: self.reconcile(request))
+
+    def canary(self, request: JobInput) -> CanaryReply:
+        """JudgeCanary and ApproveCanary, until the rest may go. While the execution waits for its token, the `people`
+        come by, one each time; when nobody is left, the time is over."""
+        while True:
+            reply = self.task("JudgeCanary", lambda: self.judge(request))
+            if reply.verdict != "ask":
+                return reply
+            token = f"token-{len(self.tokens.made) + 1}"
+            self.tokens.made.append(token)
+            ask = ApprovalRequest(
+                tenant=request.tenant, job_key=request.job_key, attempt=reply.attempt, task_token=token
+            )
+            self.task("ApproveCanary", lambda ask=ask: self.ask(ask))  # type: ignore[misc]
+            while token not in self.tokens.woken and self.people:
+                self.people.pop(0)()
+            if token not in self.tokens.woken:
+                self.wait(reply.timeout_s)
+            self.tokens.ended.add(token)
 
     def shard(self, item: ShardItem) -> None:
         """A child execution of ShardMap. A lost one does not lose the others."""
@@ -247,7 +283,7 @@ class Pipeline:
 
     def answer_shard(self, item: ShardItem) -> None:
         for _ in range(_MAX_STEPS):
-            answered = self.task("AnswerShard", lambda: self.answer(item))
+            answered = self.task("AnswerShard", lambda: self.ask_records(item))
             if answered.status == "cancelled":
                 return
             if answered.status not in ("more", "quota"):
@@ -288,7 +324,7 @@ class Pipeline:
         )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
-    def answer(self, item: ShardItem) -> AnswerReply:
+    def ask_records(self, item: ShardItem) -> AnswerReply:
         ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
         return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
@@ -306,6 +342,18 @@ class Pipeline:
 
     def reconcile(self, request: JobInput) -> ReconcileReply:
         return reconcile_job.run(request, reconcile_job.Ports(self.objects, self.ledger, self.clock))
+
+    def judge(self, request: JobInput) -> CanaryReply:
+        return judge_canary.run(request, judge_canary.Ports(self.objects, self.ledger, self.clock))
+
+    def ask(self, request: ApprovalRequest) -> None:
+        ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
+        approve_canary.run(request, ports)
+
+    def answer(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
+        """As `tallybatch approve` does."""
+        ports = answer_approval.Ports(self.objects, self.ledger, self.tokens, self.clock)
+        return answer_approval.run(job_key, approve=approve, who=who, reason=reason, ports=ports)
 
     def publish_items(self, reply: ReconcileReply) -> list[PublishItem]:
         """The ItemReader of PublishMap."""
@@ -325,7 +373,8 @@ class Pipeline:
             self.events,
             self.executions,
             self.clock,
-            self.objects.bucket,
+            self.objects,
+            self.keep_files_s,
         )
         return sweep.run(SweepRequest(**request), ports)
 

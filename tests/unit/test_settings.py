@@ -25,6 +25,7 @@ VALUES: dict[str, Any] = {
     "max_wait_s": 99.0,
     "work_s": 55.0,
     "call_timeout_s": 44.0,
+    "provider_file_hours": 48,
 }
 
 

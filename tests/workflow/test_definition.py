@@ -17,7 +17,8 @@ from infra.constructs.profiles import PROFILES
 from infra.constructs.workflow import DEFINITION
 from infra.npm import install_npm_tools, npm_tool
 from tallybatch import contracts, handlers
-from tallybatch.domain import errors
+from tallybatch.domain import errors, plan
+from tallybatch.domain.canary import waves
 from tallybatch.domain.lanes import PIECE_RECORDS
 from tallybatch.settings import FUNCTIONS, AnswerShard, PollShard, SubmitShard
 from tallybatch.steps.answer_shard import QUOTA_WAIT_MAX_S
@@ -29,6 +30,8 @@ WEEK_S = 7 * 24 * 3600
 SHARDS = 5_000
 MOST_ATTEMPTS = 10
 """The most that a spec may ask for (`retry.max_attempts`)."""
+MOST_PARALLEL = 1_000
+"""The most that a spec may ask for (`shards.max_parallel`)."""
 GROWTH = 1.5
 """By which PollShard lets the pause grow."""
 LONGEST_KEY = "k" * 1024
@@ -173,7 +176,11 @@ STATE_INPUTS: dict[str, type[BaseModel]] = {
     "PlanAttempt": contracts.JobInput,
     "ShardMap": contracts.AttemptPlan,
     "ReconcileJob": contracts.AttemptPlan,
+    "IsLastWave": contracts.AttemptPlan,
     "IsClosed": contracts.ReconcileReply,
+    "JudgeCanary": contracts.ReconcileReply,
+    "IsApproved": contracts.CanaryReply,
+    "ApproveCanary": contracts.CanaryReply,
     "WaitBeforeRetry": contracts.ReconcileReply,
     "PublishMap": contracts.ReconcileReply,
     "SealJob": contracts.ReconcileReply,
@@ -196,7 +203,7 @@ def test_the_list_of_states_with_inputs_is_complete() -> None:
 
 def test_a_caught_error_fits_beside_the_input_it_is_merged_with() -> None:
     error = {"error": {"Error": LONGEST_KEY, "Cause": LONGEST_CAUSE}}
-    for model in (contracts.JobInput, contracts.AttemptPlan, contracts.ReconcileReply):
+    for model in (contracts.JobInput, contracts.AttemptPlan, contracts.ReconcileReply, contracts.CanaryReply):
         merged = json.loads(_longest(model)) | error
         assert len(json.dumps(merged)) < PAYLOAD_LIMIT_BYTES / 4
 
@@ -314,13 +321,57 @@ def test_a_poll_that_fails_for_all_of_its_retries_still_leaves_room() -> None:
 
 
 def test_all_attempts_and_every_retry_fit_into_the_parents_history() -> None:
-    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsClosed": "WaitBeforeRetry"})
-    assert round_ == ["PlanAttempt", "ShardMap", "ReconcileJob", "IsClosed", "WaitBeforeRetry"]
+    last = {"IsLastWave": "ReconcileJob"}
+    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {**last, "IsClosed": "WaitBeforeRetry"})
+    assert round_ == ["PlanAttempt", "ShardMap", "IsLastWave", "ReconcileJob", "IsClosed", "WaitBeforeRetry"]
     closing = _path(PARENT, "PublishMap", "JobCompleted", {"IsComplete": "JobCompleted"})
     retries = sum(rule["MaxAttempts"] for rule in PARENT["PlanAttempt"]["Retry"])
+    further_waves = len(waves(SHARDS, MOST_PARALLEL)) - 1
     total = (
         START_AND_END
         + MOST_ATTEMPTS * _events(PARENT, round_, retries=retries)
+        + MOST_ATTEMPTS * further_waves * _events(PARENT, _wave(), retries=retries)
+        + MOST_ATTEMPTS * _events(PARENT, [*_judging(), *_asking()], retries=retries)
         + _events(PARENT, [*closing, "JobCompleted"], retries=retries)
     )
-    assert total < HISTORY_LIMIT / 10, total
+    assert total < HISTORY_LIMIT / 5, total
+
+
+def _wave() -> list[str]:
+    return _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsLastWave": "PlanAttempt"})
+
+
+def _judging() -> list[str]:
+    return _path(PARENT, "JudgeCanary", "WaitBeforeRetry", {"IsApproved": "WaitBeforeRetry"})
+
+
+def _asking() -> list[str]:
+    return ["ApproveCanary", *_path(PARENT, "JudgeCanary", "ApproveCanary", {"IsApproved": "ApproveCanary"})]
+
+
+def test_what_a_plan_says_of_histories_is_what_the_definition_says() -> None:
+    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsLastWave": "ReconcileJob", "IsClosed": "WaitBeforeRetry"})
+    closing = [*_path(PARENT, "PublishMap", "JobCompleted", {"IsComplete": "JobCompleted"}), "JobCompleted"]
+    shard = [*_path(CHILD, "SubmitShard", "WaitForProvider", {"WasSubmitted": "WaitForProvider"}), "CollectShard"]
+    loop = _path(CHILD, "WaitForProvider", "WaitForProvider", {"IsTerminal": "WaitForProvider"})
+    assert _events(PARENT, round_) == plan.ATTEMPT_EVENTS
+    assert _events(PARENT, _wave()) == plan.WAVE_EVENTS
+    assert _events(PARENT, _judging()) == plan.JUDGE_EVENTS
+    assert _events(PARENT, _asking()) == plan.ASK_EVENTS
+    assert _events(PARENT, closing) == plan.END_EVENTS
+    assert _events(CHILD, [*shard, "ReconcileShard"]) == plan.SHARD_EVENTS
+    assert _events(CHILD, loop) == plan.POLL_EVENTS
+    assert (_first_wait_s(), GROWTH) == (plan.FIRST_PAUSE_S, plan.PAUSE_GROWTH)
+    assert float(PollShard.model_fields["max_wait_s"].default) == plan.LONGEST_PAUSE_S
+    assert plan.polls_in(WEEK_S) == _polls_in(WEEK_S)
+
+
+def test_the_task_that_waits_for_a_person_ends_in_a_judgement_whatever_wakes_it() -> None:
+    state = PARENT["ApproveCanary"]
+    assert state["Resource"].endswith(".waitForTaskToken")
+    assert state["Next"] == "JudgeCanary"
+    assert state["Catch"][0] == {
+        "ErrorEquals": ["States.Timeout"], "Output": "{% $states.input %}", "Next": "JudgeCanary"
+    }  # fmt: skip
+    assert not any("States.Timeout" in rule["ErrorEquals"] for rule in state["Retry"]), "it would ask for another day"
+    assert "timeout_s" in state["TimeoutSeconds"]

@@ -54,13 +54,15 @@ def test_given_counts_that_are_wrong_when_reconciled_then_the_files_win_and_it_i
     assert [row["anomaly"] for row in report(pipeline.objects, job)["anomalies"]] == ["counts_disagree"]
 
 
-def test_given_a_completed_job_in_which_every_row_failed_when_closed_then_each_is_named(pipeline: Pipeline) -> None:
+def test_given_a_completed_job_in_which_every_row_failed_when_closed_then_each_is_named_and_nothing_is_published(
+    pipeline: Pipeline,
+) -> None:
     job = run(pipeline, {"fault": "only_error_file:error_400", "count": "always"})
 
-    assert (job.state.value, job.counts["succeeded"], job.counts["failed"]) == ("COMPLETED", 0, RECORDS)
-    assert pipeline.certificate(job).failed == {"permanent": RECORDS}
+    assert (job.state.value, job.counts["succeeded"], job.counts["failed"]) == ("FAILED", 0, RECORDS)
+    assert f"none of {RECORDS} records was accepted" in job.reason
+    assert not list(pipeline.objects.list("results/"))
     assert {row[0].code for row in histories(pipeline.objects, job).values()} == {"context_length_exceeded"}
-    assert results(pipeline.objects, job) == []
 
 
 def test_given_a_job_that_fails_validation_for_good_when_closed_then_its_records_are_permanent_and_not_retried(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from typing import Any
@@ -12,7 +13,7 @@ from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import JobInput
 from tallybatch.domain.errors import NotClosed
 from tallybatch.domain.rows import Job
-from tests.support.films import DATA, films, report, results, scenario, spec, spent
+from tests.support.films import DATA, films, lines, report, results, scenario, spec, spent
 from tests.support.pipeline import TENANT, Pipeline
 
 GOLDEN = "film-genre.jsonl"
@@ -221,7 +222,10 @@ def test_given_a_golden_file_that_changes_while_a_job_runs_when_judged_then_the_
     assert (job.state.value, job.counts["reused"]) == ("COMPLETED", RECORDS)
     found = report(pipeline.objects, job)["quality"]["golden"]
     assert (found["right"], found["labelled"]) == (RECORDS - 1, RECORDS)
-    assert pipeline.objects.get(pipeline.keys(job).golden(found["sha256"])) == body
+    kept = pipeline.objects.get(pipeline.keys(job).golden(found["sha256"]))
+    assert {row["key"]: row["label"] for row in lines(kept)} == {row["id"]: row["genre"] for row in lines(body)}
+    manifest = json.loads(pipeline.objects.get(pipeline.keys(job).manifest))
+    assert manifest["golden_sha256"] == found["sha256"] == hashlib.sha256(kept).hexdigest()
     assert pipeline.verify(job).ok
 
 

@@ -338,4 +338,5 @@ def test_given_an_orphan_at_bedrock_that_has_ended_when_swept_then_its_manifest_
 
     assert (found.provider, found.provider_job_id, found.state) == ("bedrock", orphan.id, "done")
     assert found.tokens == journal(pipeline)["tokens_billed"]
+    assert found.tokens is not None
     assert sum(found.tokens.values()) > 0

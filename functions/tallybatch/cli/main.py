@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from tallybatch.cli import backfill, cancelling, jobs, output, results, specs, submit, sweeping
+from tallybatch.cli import approving, backfill, cancelling, jobs, output, results, specs, submit, sweeping
 from tallybatch.cli.errors import ExitCode, as_document, as_lines, exit_code
 from tallybatch.domain.errors import Permanent
 from tallybatch.settings import Settings
@@ -97,6 +97,7 @@ app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)
 app.command()(jobs.follow)
+app.command()(approving.approve)
 app.command()(cancelling.cancel)
 app.command()(results.results)
 app.command()(jobs.report)

@@ -27,7 +27,7 @@ class Snapshot:
 
     @property
     def ended(self) -> bool:
-        return self.job.state in JOB_FINAL
+        return self.job.dry_run or self.job.state in JOB_FINAL
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "job_key": job.job_key,
         "state": job.state.value,
+        **({"dry_run": True} if job.dry_run else {}),
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
@@ -79,6 +80,8 @@ def job_page(snapshot: Snapshot) -> RenderableType:
     about: list[tuple[str, Any]] = [
         ("job", job.job_key),
         ("state", state_text(job.state.value)),
+        ("dry run", "yes: drop the file without it to start the job" if job.dry_run else ""),
+        ("approval", _approval(job)),
         ("reason", job.reason),
         ("tenant / spec", f"{job.tenant} / {job.spec}"),
         ("dataset version", job.dataset_version),
@@ -155,6 +158,17 @@ def _counted(snapshot: Snapshot) -> dict[str, int]:
 def _sentence(shown: dict[str, Any]) -> str:
     known = [f"{shown[name]} {name.replace('_', ' ')}" for name in _FINAL_COUNTS if shown[name]]
     return f"{shown['expected']} expected" + (": " + ", ".join(known) if known else "")
+
+
+def _approval(job: Job) -> str:
+    asked = job.approval
+    if asked is None:
+        return ""
+    if asked.decision:
+        return f"{asked.decision} by {asked.decided_by} at {iso(asked.decided_at)}"
+    if job.state in JOB_FINAL:
+        return f"expired at {iso(asked.expires_at)}"
+    return f"waits for `tallybatch approve {job.job_key[:12]}` until {iso(asked.expires_at)}"
 
 
 def _classes(counts: dict[str, int]) -> str:

@@ -30,6 +30,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     output_cap: int = 0
 
 
+HELD = "held"
+"""Reason of a record that was not sent yet, because the canary goes first."""
+
+
 class OpenRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record that goes into the next attempt, and why; the rest is what its line there says (see `ShardRecord`)."""
 
@@ -118,6 +122,8 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     publish_key: str
     """S3 key of what PublishMap would publish."""
     submissions: tuple[SubmissionEntry, ...]
+    held: int = 0
+    """Of `open`: records that were in no attempt yet, because the canary goes first."""
     in_review: dict[str, int] = {}
     review_key: str = ""
     """S3 key of the records in review, one `ReviewRecord` as a JSON line each; "" if there are none."""
@@ -151,6 +157,7 @@ class Sets:
     open: int = 0
     waiting: int = 0
     unsettled: int = 0
+    held: int = 0
     unknown: int = 0
     duplicate: int = 0
 
@@ -190,8 +197,10 @@ def fold_shard(
     policy: RetryPolicy,
     *,
     overdue: bool,
+    holds_back: bool = False,
 ) -> FoldedShard:
-    """Fold one shard of the manifest into `sets`."""
+    """Fold one shard of the manifest into `sets`. `holds_back`: a canary goes first, so a record that is in no attempt
+    is held, not missing."""
     expected = set(record_ids)
     sets.expected += len(record_ids)
     sets.duplicate += len(record_ids) - len(expected)
@@ -213,6 +222,10 @@ def fold_shard(
         decided = _history(record_id, by_attempt, policy, overdue=overdue)
         if decided is not None:
             _count(sets, shard_id, *decided, folded, policy)
+        elif holds_back:
+            sets.open += 1
+            sets.held += 1
+            folded.open.append(OpenRecord(record_id, shard_id, 0, HELD))
     return folded
 
 

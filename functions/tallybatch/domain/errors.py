@@ -79,6 +79,18 @@ class NotClosed(Permanent):
     """Publishing was asked for a job whose sets do not close."""
 
 
+class RolloutStopped(Permanent):
+    """What was tried first was not good enough to go on with the rest."""
+
+
+class ApprovalRejected(Permanent):
+    """A person looked at the canary and said no."""
+
+
+class ApprovalExpired(Permanent):
+    """Nobody approved the canary in time."""
+
+
 class NotFound(Permanent):
     """A named job, spec or object does not exist."""
 

@@ -95,12 +95,23 @@ class JobKeys:
         return f"{self.prefix}specs/{digest}.yaml"
 
     def golden(self, sha256: str) -> str:
-        """The golden file as it was when a run began."""
+        """The labels of the golden file as it was when a run began."""
         return f"{self.prefix}golden/{sha256}.jsonl"
+
+    @property
+    def plan(self) -> str:
+        """What the job would take, of a dry run."""
+        return self.prefix + "plan.json"
 
     @property
     def certificate(self) -> str:
         return self.prefix + "certificate.json"
+
+    @property
+    def deletions(self) -> str:
+        """Which files were deleted at the provider after the job was sealed. Not below the job's prefix, all of which
+        the certificate covers."""
+        return f"deletions/{self.tenant}/{self.job_key}.json"
 
     @property
     def report_json(self) -> str:
@@ -119,6 +130,22 @@ class JobKeys:
     def items(self, attempt: int) -> str:
         """The shards of an attempt, as ShardMap reads them."""
         return self.attempt(attempt) + "shards.json"
+
+    def wave_items(self, attempt: int, begin: int, end: int) -> str:
+        """A slice of `items`: shards that are let go together."""
+        return f"{self.attempt(attempt)}shards-{begin}-{end}.json"
+
+    def sample(self, attempt: int) -> str:
+        """How the canary represents the job."""
+        return self.attempt(attempt) + "sample.json"
+
+    def canary(self, attempt: int) -> str:
+        """The judgement on the canary."""
+        return self.attempt(attempt) + "canary.json"
+
+    def approval(self, attempt: int) -> str:
+        """Who decided on the canary, when, and why."""
+        return self.attempt(attempt) + "approval.json"
 
     def no_items(self, attempt: int) -> str:
         """The empty list that a cancelled job's ShardMap reads."""

@@ -69,10 +69,12 @@ class Manifest(_Frozen):
     input_manifest_hash: str
     expected_record_count: int
     shards: tuple[ShardEntry, ...]
+    canary_records: int = 0
+    """How many records are tried before the rest; 0 is none."""
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
     golden_sha256: str = ""
-    """Of the golden file by which the first run is judged, "" without one; its copy is with the job."""
+    """Of the labels by which the first run is judged, "" without a golden file; they are kept with the job."""
     retention: dict[str, str]
     owner: str
     cost_center: str
@@ -94,6 +96,7 @@ def describe(
     golden_sha256: str = "",
     created_at: float,
     created_by: str,
+    canary_records: int = 0,
 ) -> Manifest:
     """The manifest of a prepared file; its job_key follows from all that shapes an answer."""
     input_hash = identity.input_manifest_hash(shard.sha256 for shard in shards)
@@ -138,6 +141,7 @@ def describe(
         input_manifest_hash=input_hash,
         expected_record_count=sum(shard.record_count for shard in shards),
         shards=entries,
+        canary_records=canary_records,
         spec_digest=spec_digest,
         golden_sha256=golden_sha256,
         retention={kind: f"{span.days}d" for kind, span in spec.retention},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,23 @@ MAX_GOLDEN_BYTES = 20_000_000
 MAX_PROBLEMS = 100
 MOST_LABELS = 25
 """Rows and columns of a confusion matrix; rarer labels are counted together."""
+FEWEST = 3
+LONGEST_ANSWER = 64
+"""An answer that is nobody's label has a column of its own if it occurs so often and has no more characters: others may
+be what a model wrote about somebody."""
 OTHER = "(other)"
 NO_ANSWER = "(no answer)"
 """Of a labelled record without an accepted answer, or whose answer lacks the field."""
 
 _decode = msgspec.json.Decoder().decode
+
+
+class _Label(msgspec.Struct):
+    key: str
+    label: str
+
+
+_decode_label = msgspec.json.Decoder(_Label).decode
 
 
 def read_golden(data: bytes, golden: Golden, *, key: str, where: str) -> dict[str, str]:
@@ -63,6 +75,16 @@ def read_golden(data: bytes, golden: Golden, *, key: str, where: str) -> dict[st
     return labels
 
 
+def labels_to_bytes(labels: Mapping[str, str]) -> bytes:
+    """The labels alone, one JSON line each, sorted by key: what a job keeps of a golden file, whose lines may hold
+    whole records. The same labels give the same bytes."""
+    return b"".join(msgspec.json.encode({"key": key, "label": label}) + b"\n" for key, label in sorted(labels.items()))
+
+
+def labels_from_bytes(data: bytes) -> dict[str, str]:
+    return {row.key: row.label for row in map(_decode_label, filter(None, data.split(b"\n")))}
+
+
 def _malformed(problems: Sequence[Problem], where: str) -> BadInput:
     do = "mend the golden file and drop the file again; nothing was spent"
     return BadInput("the golden file cannot be used", problems, where=where, do=do)
@@ -85,7 +107,7 @@ class GoldenFigures(msgspec.Struct, frozen=True, kw_only=True):
     `right` of them the same label. `matrix[i][j]` counts records labelled `labels[i]` and answered `answers[j]`."""
 
     sha256: str
-    """Of the golden file."""
+    """Of the labels as the job keeps them."""
     field: str
     labelled: int
     answered: int
@@ -119,7 +141,8 @@ class GoldenTally:
         pairs = Counter((label, self._answers.get(key)) for key, label in self._expected.items())
         labels = _most_frequent(Counter(self._expected.values()), MOST_LABELS)
         rest = Counter(answer for _, answer in pairs.elements() if answer is not None and answer not in labels)
-        answers = labels + _most_frequent(rest, MOST_LABELS - len(labels))
+        often = Counter({text: n for text, n in rest.items() if n >= FEWEST and len(text) <= LONGEST_ANSWER})
+        answers = labels + _most_frequent(often, MOST_LABELS - len(labels))
         table = Counter[tuple[str, str]]()
         for (label, answer), count in pairs.items():
             column = NO_ANSWER if answer is None else answer if answer in answers else OTHER

@@ -12,7 +12,11 @@ MOST_VALUES = 30
 """A field with more values than this is no label."""
 LONGEST_VALUE = 64
 """Characters; a longer text is no label, and is never copied into a report."""
+FEWEST = 3
+"""A text that no enumeration lists is a label if it occurs so often in a shard; rarer ones are only counted, for they
+may be what somebody wrote."""
 NONE = "(none)"
+RARE = "(rare)"
 _ONE_OF = ("boolean", "string")
 
 Labels = dict[str, dict[str, int]]
@@ -26,7 +30,8 @@ class LabelTally:
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         properties = (schema or {}).get("properties")
         named = properties.items() if isinstance(properties, Mapping) else ()
-        self._counts: dict[str, Counter[Any]] = {name: Counter() for name, inner in named if _may_be_label(inner)}
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name, inner in named if _may_be_label(inner)}
+        self._listed = {name for name, inner in named if name in self._counts and "enum" in inner}
         self._decode = self._decoder()
 
     def _decoder(self) -> Any:
@@ -60,7 +65,16 @@ class LabelTally:
 
     @property
     def labels(self) -> Labels:
-        return {name: dict(counts) for name, counts in self._counts.items()}
+        return {
+            name: dict(counts) if name in self._listed else _without_rare(counts)
+            for name, counts in self._counts.items()
+        }
+
+
+def _without_rare(counts: Counter[str]) -> dict[str, int]:
+    often = {value: count for value, count in counts.items() if count >= FEWEST or value in (NONE, "true", "false")}
+    rare = counts.total() - sum(often.values())
+    return {**often, RARE: rare} if rare else often
 
 
 def _may_be_label(schema: Any) -> bool:
@@ -90,6 +104,5 @@ def merged(parts: Iterable[Labels]) -> Labels:
 
 
 def worth_showing(labels: Labels) -> Labels:
-    """Fields that repeat themselves: where most records have a value of their own, the values are answers, not
-    labels."""
-    return {name: counts for name, counts in labels.items() if sum(counts.values()) >= 2 * len(counts)}
+    """Fields of which most records have a label."""
+    return {name: counts for name, counts in labels.items() if 2 * counts.get(RARE, 0) < sum(counts.values())}

@@ -12,6 +12,25 @@ Lane = Literal["batch", "on_demand"]
 """How a submission reaches its provider: as one job, or record by record through the synchronous API."""
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person is asked to let a job go on after its canary. Times are Unix seconds."""
+
+    attempt: int
+    """The one whose canary is meant."""
+    asked_at: float
+    expires_at: float
+    token: str = ""
+    """Of the task that waits for the answer: whoever has it can wake the execution. Never logged or shown."""
+    decision: str = ""
+    """`approved` or `rejected`."""
+    decided_at: float = 0
+    decided_by: str = ""
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"Approval(attempt={self.attempt}, decision={self.decision!r}, decided_by={self.decided_by!r})"
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One manifest being executed. Times are Unix seconds; counts are records."""
 
@@ -37,15 +56,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
-    """Of the golden file as it was when this run began, "" without one."""
+    """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
+    dry_run: bool = False
+    """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
+    released: int = 0
+    """The attempt after whose canary the whole job was let go; 0 is not yet."""
+    approval: Approval | None = None
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""
     certificate: str = ""
     results_uri: str = ""
     report: str = ""
+    provider_files_deleted_at: float = 0
+    deletions: str = ""
+    """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
 
 
 ON_DEMAND: Lane = "on_demand"
@@ -89,6 +116,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reused_records: int = 0
     waiting_records: int = 0
     file_id: str = ""
+    earlier_files: tuple[str, ...] = ()
+    """Request files of earlier generations at the provider."""
     provider_job_id: str = ""
     provider_state: str = ""
     refusal: str = ""

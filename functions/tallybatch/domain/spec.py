@@ -193,9 +193,25 @@ class Target(Section):
 
 
 class Canary(Section):
-    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(description="Size of the first sample.")
+    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(
+        description="Size of the sample that is tried first; raised to what the provider takes at least. A job that is "
+        "hardly larger has no canary."
+    )
     min_acceptance: Share = Field(default=0.9, description="Share of it that must be accepted, 0 to 1. Default: 0.9.")
-    approval: Literal["auto", "manual"] = Field(default="auto", description="Who lets the rest go. Default: auto.")
+    approval: Literal["auto", "manual"] = Field(
+        default="auto",
+        description="What lets the rest go once the canary has passed: its figures (`auto`), or a person with "
+        "`tallybatch approve` (`manual`). Default: auto.",
+    )
+    approval_timeout: Annotated[timedelta, DurationBetween("1m", "7d")] = Field(
+        default=timedelta(hours=24),
+        description="How long a person may take, limits.deadline permitting; then the job ends EXPIRED. Default: 24h.",
+    )
+    strata: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (of `input.fields`) whose values must all be represented in the sample, beside size and "
+        "script of the records. Default: none.",
+    )
 
 
 class Shards(Section):

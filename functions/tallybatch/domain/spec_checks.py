@@ -181,6 +181,17 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
         yield Finding(("model",), "write it without `models/`, as answers name it", "model_not_exact")
 
 
+def _strata(spec: Spec) -> Iterator[Finding]:
+    """A shard holds only the fields that may leave the account."""
+    for number, name in enumerate(spec.canary.strata if spec.canary else ()):
+        path: Path = ("canary", "strata", number)
+        if spec.is_native:
+            yield Finding(path, "a native file's lines are whole requests and have no fields; remove it", "native")
+        elif name not in spec.input.fields:
+            near = nearest(name, list(spec.input.fields))
+            yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown_field")
+
+
 def _embeddings(spec: Spec) -> Iterator[Finding]:
     if not spec.is_embedding:
         return
@@ -272,6 +283,7 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
+    Check((("canary",), ("input", "format"), ("input", "fields"), ("prompt", "user")), _strata),
     Check((("provider",), ("endpoint",), ("shards",), ("model",), ("aliases",)), _provider_limits),
     Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
     Check((("endpoint",), ("model",), ("aliases",)), _parameters),

@@ -86,6 +86,7 @@ def next_generation(row: Submission, now: float) -> Submission:
         provider_job_id="",
         provider_state="",
         earlier_jobs=earlier,
+        earlier_files=(*row.earlier_files, row.file_id) if row.file_id else row.earlier_files,
         file_id="",
         refusal="",
         untried=False,

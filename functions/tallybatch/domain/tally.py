@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -20,6 +20,10 @@ class Tallied(msgspec.Struct, gc=False):
     """Set when a duplicate provider job gave the answer."""
     conflict: bool = False
     notes: tuple[str, ...] = ()
+
+
+_UNKNOWN = Tallied(RecordResult("", OutcomeClass.MISSING), RawRef("", 0, 0, ""))
+"""Stands for an id that was not expected."""
 
 
 class ShardTally:
@@ -53,22 +57,26 @@ class ShardTally:
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
-        known = self._by_id.get(result.record_id)
-        if known is None and result.record_id not in self._by_id:
+        record_id = result.record_id
+        known = self._by_id.get(record_id, _UNKNOWN)
+        if known is None:
+            self._by_id[record_id] = Tallied(result, raw)
+            self._book(result.usage)
+        elif known is _UNKNOWN:
             self._strangers.append((result.request_id, result.usage))
             self.anomalies["unknown"] += 1
             return False
-        if known is None or not _same_execution(known, result, raw):
-            usage = result.usage
-            self._input += usage.input
-            self._cached_input += usage.cached_input
-            self._output += usage.output
-            self._reasoning += usage.reasoning
-        if known is None:
-            self._by_id[result.record_id] = Tallied(result, raw)
         else:
+            if not _same_execution(known, result, raw):
+                self._book(result.usage)
             self._add_again(known, result, raw)
         return True
+
+    def _book(self, usage: Usage) -> None:
+        self._input += usage.input
+        self._cached_input += usage.cached_input
+        self._output += usage.output
+        self._reasoning += usage.reasoning
 
     def add_ghost(self, result: RecordResult, raw: RawRef, provider_job_id: str) -> None:
         """A line of a duplicate provider job: it is billed too, and its answer counts where there is no other."""
@@ -111,9 +119,9 @@ class ShardTally:
         if anomaly not in known.notes:
             known.notes += (anomaly,)
 
-    def __iter__(self) -> Iterator[tuple[str, Tallied | None]]:
-        """Every expected id, in the order given, with what came back for it."""
-        return iter(self._by_id.items())
+    def returned(self) -> Collection[Tallied | None]:
+        """What came back for every expected id, in the order given."""
+        return self._by_id.values()
 
 
 def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:

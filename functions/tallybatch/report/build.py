@@ -30,11 +30,11 @@ _SHORT_KEY = 12
 _ENDED = {
     "FAILED": "The job failed.",
     "CANCELLED": "The job was cancelled.",
-    "EXPIRED": "The job's deadline passed before it could close.",
+    "EXPIRED": "The job's time was over before it could close.",
 }
 _MEND = {
     "FAILED": "Mend the cause named above.",
-    "EXPIRED": "Give the job more time: raise limits.deadline in the spec.",
+    "EXPIRED": "Answer in time, or give it more: raise canary.approval_timeout or limits.deadline in the spec.",
 }
 _LOWER_GATE = (
     "If the gate asks too much, change `quality` in the spec and drop the file again: accepted answers are kept, and "

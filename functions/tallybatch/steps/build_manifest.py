@@ -19,12 +19,14 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import JobInput, ObjectCreated, S3Event
 from tallybatch.domain import identity
+from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
+from tallybatch.domain.plan import plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader, decode_record
 from tallybatch.domain.rows import Job
@@ -39,6 +41,9 @@ from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
+
+DRY_RUN = "dry-run"
+"""Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class _Drop:
     @property
     def version(self) -> str:
         return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
+
+    @property
+    def is_dry(self) -> bool:
+        return self.info.intent == DRY_RUN
 
     @property
     def spec_digest(self) -> str:
@@ -241,6 +250,7 @@ def _accept(
         least = 1
     if prepared.records < least:
         raise _too_few(drop, prepared.records, least)
+    canary = drop.spec.canary
     snapshot = SourceSnapshot(
         bucket=ports.objects.bucket,
         key=drop.info.key,
@@ -258,10 +268,11 @@ def _accept(
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
+        canary_records=canary_size(canary.records, prepared.records, least) if canary else 0,
     )
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
-    if job is None:
+    if job is None or (job.dry_run and not drop.is_dry):
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -271,6 +282,9 @@ def _accept(
         if bad_lines:
             ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
+    elif drop.is_dry:
+        if job.dry_run:
+            _put_plan(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
@@ -279,6 +293,8 @@ def _accept(
         )
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
+        if job.dry_run:
+            return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
         payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
         ports.executions.start(job.execution_name, payload.model_dump())
     return {"job_key": job.job_key, "state": job.state.value}
@@ -316,10 +332,19 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
 
 
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
-    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays."""
+    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays; only
+    those of a dry run make room, for nothing was done by them."""
     tag = retention(drop.spec, "results")
-    _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
-    _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    dry = ports.ledger.job(manifest.job_key)
+    if dry is not None and dry.dry_run:
+        ports.objects.put(keys.spec, drop.spec_bytes, content_type="application/yaml", retention=tag)
+        ports.objects.put(keys.manifest, manifest.to_bytes(), content_type="application/json", retention=tag)
+        _put_plan(manifest, drop, keys, ports)
+    else:
+        _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
+        _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+        if drop.is_dry:
+            _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
@@ -341,10 +366,22 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         spec_digest=drop.spec_digest,
         golden_sha256=manifest.golden_sha256,
         drop=drop.version,
+        dry_run=drop.is_dry,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
     assert created is not None  # noqa: S101 - rows are never deleted
+    if created.dry_run and not drop.is_dry:
+        earnest = replace(job, version=created.version)
+        return change_job(
+            ports.ledger, job.job_key, lambda row: replace(earnest, version=row.version) if row.dry_run else None
+        )
     return created
+
+
+def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
+    """What the job would take; the newest drop's, as long as none was in earnest."""
+    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:
@@ -355,14 +392,14 @@ def _put_first(objects: Objects, key: str, body: bytes, content_type: str, reten
 
 
 def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
-    """A label is bound to the content it first had."""
+    """A label is bound to the content it first had; a dry run only looks."""
     spec = drop.spec
     if spec.prompt is None:
         return
     ours = spec.prompt_content_digest
     label = f"{drop.place.tenant}#{drop.place.spec}#{spec.prompt.version}"
-    stored = ledger.pin("PROMPT", label, ours)
-    if stored != ours:
+    stored = ledger.pinned("PROMPT", label) if drop.is_dry else ledger.pin("PROMPT", label, ours)
+    if stored not in ("", ours):
         reason = f"version {spec.prompt.version!r} has digest {stored[:16]} already; this prompt has {ours[:16]}"
         raise BadInput(
             "a prompt version was changed",

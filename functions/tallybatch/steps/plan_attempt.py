@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
-from tallybatch.domain.closure import Closure, OpenRecord
+from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.records import decode_record, encode_record
 from tallybatch.domain.rows import Job
@@ -20,6 +20,7 @@ from tallybatch.domain.shard_tail import even_tail
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
 from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
+from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_items, was_planned
 from tallybatch.steps.lane_items import in_lanes
@@ -41,24 +42,27 @@ class Ports:
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
     context = load_job(ports.objects, request.tenant, request.job_key)
-    items_key, count = _plan(request, context, ports)
+    items_key, items = _plan(request, context, ports)
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.SUBMITTING, attempt=request.attempt)
-    if request.attempt == 1:
+    if request.attempt == 1 and not request.next_shard:
         ports.events.publish("JobStarted", {"job_key": job.job_key, "tenant": job.tenant, "expected": job.expected})
+    key, count, following = wave(request, items_key, items, context, job, objects=ports.objects, ledger=ports.ledger)
     return AttemptPlan(
         tenant=request.tenant,
         job_key=request.job_key,
         bucket=request.bucket,
         attempt=request.attempt,
-        items_key=items_key,
+        items_key=key,
         shard_count=count,
         max_parallel=context.spec.shards.max_parallel,
+        next_shard=following,
+        wave=next_wave(request.wave) if following else 1,
     )
 
 
-def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, int]:
-    """The list of shards and its length. A plan that is there stays; a cancelled job gets none, so that a later run
-    still knows what was never handed over."""
+def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
+    """The list of shards. A plan that is there stays; a cancelled job gets none, so that a later run still knows what
+    was never handed over."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     if objects.head(items_key) is None:
@@ -68,14 +72,18 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, in
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
             before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
-            items = _in_lanes(_retry_items(before, context, attempt, ports), context, attempt, before, job, ports)
+            held_too = job is None or not context.in_canary(job, attempt)
+            items = _retry_items(before, context, attempt, ports, held_too=held_too)
+            items = _in_lanes(items, context, attempt, before, job, ports)
+        elif context.has_canary:
+            items = _in_lanes(_canary_items(context, attempt, ports), context, attempt, None, job, ports)
         else:
             shards = context.manifest.shards
             items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
             items = _in_lanes(items, context, attempt, None, job, ports)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
-    return items_key, len(msgspec.json.decode(objects.get(items_key)))
+    return items_key, [ShardItem.model_validate(item) for item in msgspec.json.decode(objects.get(items_key))]
 
 
 def _in_lanes(
@@ -105,14 +113,36 @@ def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_
     )
 
 
-def _retry_items(closure: Closure, context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
-    """Retry shards, merged over their parents; each line keeps its parent and the reason."""
-    spec = context.spec
-    limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
+def _canary_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
+    requests = Requests(context.spec, ports.formats)
+    lines = canary_lines(context, attempt, requests, ports.objects)
+    return _cut(lines, f"{CANARY}{attempt}", context, attempt, requests, ports)
+
+
+def _retry_items(
+    closure: Closure, context: JobContext, attempt: int, ports: Ports, *, held_too: bool
+) -> list[ShardItem]:
+    """Retry shards, merged over their parents; each line keeps its parent and the reason. `held_too`: with the records
+    that were held back while the canary ran."""
+    requests = Requests(context.spec, ports.formats)
+    lines = _retry_lines(closure, context, attempt, requests, ports.objects, held_too=held_too)
+    retries = _cut(lines, f"r{attempt}", context, attempt, requests, ports)
+    return retries + _resumed(closure, context, ports.objects)
+
+
+def _cut(
+    lines: Iterator[tuple[bytes, int]],
+    prefix: str,
+    context: JobContext,
+    attempt: int,
+    requests: Requests,
+    ports: Ports,
+) -> list[ShardItem]:
+    """Store lines, with the sizes of their requests, as shards."""
+    limits = ShardLimits(context.spec.shards.max_records, context.spec.shards.max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
-        requests = Requests(spec, ports.formats)
-        for line, request_bytes in _retry_lines(closure, context, attempt, requests, ports.objects):
+        for line, request_bytes in lines:
             writer.add(line, request_bytes)
         shards = even_tail(
             writer.close(),
@@ -123,8 +153,7 @@ def _retry_items(closure: Closure, context: JobContext, attempt: int, ports: Por
         )
         for shard in shards:
             _store(shard, context, ports.objects)
-    retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
-    return retries + _resumed(closure, context, ports.objects)
+    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
 
 
 def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:
@@ -144,13 +173,13 @@ def _store(shard: ShardFile, context: JobContext, objects: Objects) -> None:
 
 
 def _retry_lines(
-    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects
+    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects, *, held_too: bool
 ) -> Iterator[tuple[bytes, int]]:
     """Walk the open records and the manifest's shards side by side; both are in the same order."""
     decode: Any = msgspec.json.Decoder(OpenRecord).decode
     with objects.open(closure.open_key) as stream:
         waiting: dict[str, OpenRecord] = {}
-        open_records = (decode(line) for line in read_zstd_lines(stream))
+        open_records = (record for record in map(decode, read_zstd_lines(stream)) if held_too or record.reason != HELD)
         upcoming: OpenRecord | None = next(open_records, None)
         for shard in context.manifest.shards:
             while upcoming is not None and upcoming.shard_id == shard.shard_id:

@@ -12,7 +12,7 @@ from tallybatch.domain.errors import Conflict, NotClosed, ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OutcomeClass
 from tallybatch.domain.quality_gates import Judgement, judge
-from tallybatch.domain.quality_golden import GoldenFigures, GoldenTally, read_golden
+from tallybatch.domain.quality_golden import GoldenFigures, GoldenTally, labels_from_bytes
 from tallybatch.domain.quality_labels import Labels, LabelTally, merged
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import read_zstd_lines
@@ -109,8 +109,8 @@ def _golden_figures(
         return None
     data = objects.get(key)
     if sha256_hex(data) != sha256:
-        raise ObjectDamaged("the golden file is not the one that was pinned", where=objects.uri(key))
-    tally = GoldenTally(read_golden(data, golden, key=spec.input.key, where=key), golden.field)
+        raise ObjectDamaged("the golden labels are not those that were pinned", where=objects.uri(key))
+    tally = GoldenTally(labels_from_bytes(data), golden.field)
     for shard in context.manifest.shards:
         with objects.open(context.keys.shard(shard.sha256)) as stream:
             for line in read_zstd_lines(stream):

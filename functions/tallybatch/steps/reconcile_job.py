@@ -55,6 +55,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         return reply.model_copy(update={"verdict": "gate"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
+    if context.in_canary(job, request.attempt) and not closure.closed:
+        return reply.model_copy(update={"verdict": "canary"})
     if closure.open and not closure.overdue:
         wait_s = _pause_s(closure, context, job.deadline_at)
         return reply.model_copy(update={"verdict": "retry", "next_attempt": request.attempt + 1, "wait_s": wait_s})
@@ -133,7 +135,15 @@ def _fold(
     with _List() as still_open, _List() as review:
         for shard in context.manifest.shards:
             ids = record_ids(objects, keys, shard.sha256)
-            folded = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue)
+            folded = fold_shard(
+                sets,
+                shard.shard_id,
+                ids,
+                rows,
+                context.retry_policy,
+                overdue=overdue,
+                holds_back=context.has_canary,
+            )
             still_open.write(folded.open)
             review.write(folded.review)
             publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context))
@@ -165,6 +175,7 @@ def _fold(
         open_key=open_key,
         publish_key=publish_key,
         submissions=submissions,
+        held=sets.held,
         in_review=dict(sorted(sets.in_review.items())),
         review_key=review_key,
     )
@@ -186,7 +197,7 @@ class _List:
 
     def close(self) -> str:
         """Ends the lines; gives their digest in hex."""
-        self._packed.close()
+        self._packed.flush(zstandard.FLUSH_FRAME)
         return self._digest.hexdigest()
 
     @property

@@ -1,4 +1,4 @@
-"""What a run of a job is judged by: its spec and its golden file, kept with the job before anything is spent."""
+"""What a run of a job is judged by: its spec and its golden labels, kept with the job before anything is spent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys, golden_key, spec_key
-from tallybatch.domain.quality_golden import MAX_GOLDEN_BYTES, read_golden
+from tallybatch.domain.quality_golden import MAX_GOLDEN_BYTES, labels_to_bytes, read_golden
 from tallybatch.domain.records import decode_record
 from tallybatch.domain.shards import ShardFile, read_zstd_lines
 from tallybatch.domain.spec import Spec
@@ -41,14 +41,13 @@ def pin_spec(spec: Spec, spec_bytes: bytes, keys: JobKeys, objects: Objects) -> 
 
 
 def pin_golden(spec: Spec, shards: Iterable[ShardFile], keys: JobKeys, objects: Objects) -> str:
-    """Keep the golden file of a run, and return its SHA-256; "" for a spec without one. Raises `BadInput` for a file
-    that is missing or malformed, or that has no label for any of these records."""
+    """Keep the labels of a run, and return their SHA-256; "" for a spec without a golden file. Raises `BadInput` for a
+    file that is missing or malformed, or that has no label for any of these records."""
     golden = spec.quality.golden
     if golden is None:
         return ""
     source = golden_key(keys.tenant, golden.file)
-    data = _read(source, objects)
-    labels = read_golden(data, golden, key=spec.input.key, where=source)
+    labels = read_golden(_read(source, objects), golden, key=spec.input.key, where=source)
     if not any(key in labels for shard in shards for key in _business_keys(shard)):
         reason = f"none of its {len(labels):,} labelled keys is in the file"
         raise BadInput(
@@ -57,6 +56,7 @@ def pin_golden(spec: Spec, shards: Iterable[ShardFile], keys: JobKeys, objects: 
             where=source,
             do="label records of the file, or take quality.golden out of the spec; nothing was spent",
         )
+    data = labels_to_bytes(labels)
     sha256 = sha256_hex(data)
     objects.put_once(
         keys.golden(sha256), data, content_type="application/x-ndjson", retention=retention(spec, "results")

@@ -1,6 +1,6 @@
 """Sweep: what the providers have of ours against what the ledger knows, and jobs that nobody works on any more.
 
-Nothing here creates a provider job. Without `cancel`, nothing at a provider is changed.
+Nothing here creates a provider job. Without `cancel`, no provider job is changed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, SweepReply, SweepRequest
+from tallybatch.contracts import JobInput, SweepGap, SweepReply, SweepRequest
+from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.identity import execution_name
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
 from tallybatch.domain.rows import Job
-from tallybatch.ports import Clock, Events, Executions, Ledger, ProviderApi
+from tallybatch.ports import Clock, Events, Executions, Ledger, Objects, ProviderApi
+from tallybatch.steps import provider_files
 from tallybatch.steps.provider_sweep import Findings, ProviderSweep
 from tallybatch.steps.submit_shard import place_of
 
@@ -22,6 +24,9 @@ UNTOUCHED_S = 900
 """A job whose row has changed within this time is left alone: its execution may be about to start."""
 MAX_RUNS = 20
 """A job that was started so often needs a person, not another start."""
+DELETE_FOR_S = 300
+"""What is left after this time is deleted by the next sweep."""
+_DAY_S = 86_400
 _UNKNOWN = frozenset({SubmissionState.SUBMITTING, SubmissionState.SUBMIT_UNKNOWN})
 
 
@@ -33,8 +38,10 @@ class Ports:
     events: Events
     executions: Executions
     clock: Clock
-    bucket: str
-    """The pipeline's own, for the input of executions."""
+    objects: Objects
+    """The pipeline's own bucket."""
+    keep_files_s: float = -1
+    """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
 def run(request: SweepRequest, ports: Ports) -> SweepReply:
@@ -59,15 +66,37 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
         cancelled=found.cancelled,
         restarted=restarted,
         stale=stale,
+        deleted_files=_delete_files(since, ports, found),
         gaps=found.gaps,
     )
+
+
+def _delete_files(since: float, ports: Ports, found: Findings) -> int:
+    """Of jobs that are due. A provider that does not answer is asked again by the next sweep."""
+    if ports.keep_files_s < 0:
+        return 0
+    began = ports.clock.now()
+    deleting = provider_files.Ports(ports.objects, ports.ledger, ports.providers, ports.clock)
+    deleted = 0
+    away: set[str] = set()
+    for job in ports.ledger.jobs(since=since - ports.keep_files_s - _DAY_S):
+        if job.provider in away or not provider_files.is_due(job, began, ports.keep_files_s):
+            continue
+        if ports.clock.now() > began + DELETE_FOR_S:
+            break
+        try:
+            deleted += provider_files.run(job, deleting)
+        except TallybatchError as error:
+            away.add(job.provider)
+            found.gaps.append(SweepGap(provider=job.provider, why=str(error)))
+    return deleted
 
 
 def _restarted(job: Job, ports: Ports) -> str:
     """Start the next execution of a job whose own has ended without ending it; it goes on from the ledger, in the same
     attempt. Of several sweeps one wins. Returns the execution's name, "" for a job that is well or was left alone."""
     now = ports.clock.now()
-    if job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
+    if job.dry_run or job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
         return ""
     if ports.executions.running(job.execution_name):
         return ""
@@ -80,7 +109,7 @@ def _restarted(job: Job, ports: Ports) -> str:
     )
     if ports.ledger.put_job(next_run, expected_version=job.version) is None:
         return ""
-    payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.bucket, attempt=job.attempt)
+    payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
     ports.executions.start(next_run.execution_name, payload.model_dump())
     return next_run.execution_name
 

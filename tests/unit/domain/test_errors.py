@@ -27,8 +27,9 @@ def test_given_parts_when_raised_then_the_message_has_them_in_order(parts: dict[
 
 
 ACTS = {
-    "Retryable": Retryable, "ProviderUnavailable": Retryable, "CreateUnknown": Retryable, "QuotaRefused": Retryable,
-    "AnswerUnknown": Retryable, "LedgerBusy": Retryable, "Permanent": Permanent, "ProviderRefused": Permanent, "ResultsGone": Permanent,
+    "Retryable": Retryable, "AnswerUnknown": Retryable,
+    "ProviderUnavailable": Retryable, "CreateUnknown": Retryable, "QuotaRefused": Retryable,
+    "LedgerBusy": Retryable, "Permanent": Permanent, "ProviderRefused": Permanent, "ResultsGone": Permanent,
     "NotClosed": Permanent, "NotFound": Permanent, "ObjectDamaged": Permanent, "Conflict": None, "BadInput": None,
     "TallybatchError": None,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tallybatch.domain.errors import BadInput
 from tallybatch.domain.quality_gates import ANY_ACCEPTED, MIN_ACCEPTANCE, MIN_ACCURACY, judge
 from tallybatch.domain.quality_golden import MOST_LABELS, NO_ANSWER, OTHER, GoldenFigures, GoldenTally, read_golden
-from tallybatch.domain.quality_labels import LONGEST_VALUE, MOST_VALUES, LabelTally, merged, worth_showing
+from tallybatch.domain.quality_labels import LONGEST_VALUE, MOST_VALUES, RARE, LabelTally, merged, worth_showing
 from tallybatch.domain.spec import Golden, Quality
 
 GOLDEN = Golden(file="g.jsonl", field="genre", min_accuracy=0.5)
@@ -76,6 +76,9 @@ def test_given_answers_when_compared_with_labels_then_each_is_right_wrong_or_abs
     }  # fmt: skip
     found = figures(labels, answers)
     assert (found.labelled, found.answered, found.right) == (5, 3, 2)
+    assert figures(dict.fromkeys("abcd", "War"), {key: {"genre": "Crime"} for key in "abc"}).answers[1] == "Crime"
+    assert figures(dict.fromkeys("abcd", "War"), {key: {"genre": "Crime"} for key in "ab"}).answers[1] == OTHER
+    assert figures(dict.fromkeys("abcd", "War"), {key: {"genre": "C" * 65} for key in "abc"}).answers[1] == OTHER
     assert found.labels == ("War", "1", "Drama")
     assert found.answers == ("War", "1", "Drama", NO_ANSWER)
     assert found.matrix == ((1, 0, 1, 1), (0, 1, 0, 0), (0, 0, 0, 1))
@@ -191,10 +194,16 @@ def test_given_parts_of_a_job_when_merged_then_a_field_that_one_gave_up_is_given
     assert merged(many[1:]) != {}
 
 
-def test_given_values_that_hardly_repeat_when_shown_then_they_are_answers_and_are_left_out() -> None:
-    assert worth_showing({"name": {"Ann": 1, "Bob": 1}, "genre": {"War": 5, "Drama": 1}}) == {
-        "genre": {"War": 5, "Drama": 1}
-    }
+def test_given_texts_that_hardly_repeat_when_counted_then_they_are_answers_and_are_not_told() -> None:
+    tally = LabelTally(SCHEMA)
+    for number in range(9):
+        tally.add(
+            raw({"genre": "War" if number else "Drama", "mood": f"canary {number}", "summary": "s" * (number // 4)})
+        )
+    assert tally.labels["genre"] == {"War": 8, "Drama": 1}
+    assert tally.labels["mood"] == {RARE: 9}
+    assert tally.labels["summary"] == {"": 4, "s": 4, RARE: 1}
+    assert set(worth_showing(tally.labels)) == {"genre", "good", "summary"}
 
 
 @pytest.mark.parametrize("schema", [None, {}, {"properties": []}, {"properties": {"a": True}}, {"type": "object"}])
@@ -213,6 +222,6 @@ def test_given_an_answer_that_is_no_object_when_counted_then_nothing_is_raised()
 
 @pytest.mark.parametrize("name", ["_x", "class", "a-b", "f0", "", "é", "a.b"])
 def test_given_a_field_with_any_name_when_counted_then_it_is_found(name: str) -> None:
-    tally = LabelTally({"properties": {name: {"type": "string"}}})
+    tally = LabelTally({"properties": {name: {"enum": ["v"]}}})
     tally.add(raw({name: "v"}))
     assert json.loads(json.dumps(tally.labels)) == {name: {"v": 1}}

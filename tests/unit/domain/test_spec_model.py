@@ -228,4 +228,4 @@ def test_given_the_json_schema_when_read_then_it_says_what_is_not_supported_yet(
     ]
 
     assert len(noted) == len(UNSUPPORTED)
-    assert {"Spec.canary", "Limits.max_cost_usd", "Generation.tools"} <= set(noted)
+    assert {"Input.redact", "Generation.tools"} <= set(noted)

@@ -207,3 +207,10 @@ def test_given_a_lost_create_when_followed_to_the_end_then_exactly_one_second_cr
     late = submitting.bind(bound, "batch_1", at + 2, generation=1)
     assert late is not None
     assert (late.provider_job_id, late.ghosts) == ("batch_2", ("batch_1",))
+
+
+def test_given_generations_that_sent_files_when_the_next_begins_then_all_their_files_are_remembered() -> None:
+    row = submission(state=SubmissionState.QUOTA_REFUSED, file_id="file-1")
+    row = replace(submitting.next_generation(row, NOW), file_id="file-2")
+    row = submitting.next_generation(submitting.next_generation(row, NOW), NOW)
+    assert (row.earlier_files, row.file_id, row.generation) == (("file-1", "file-2"), "", 4)

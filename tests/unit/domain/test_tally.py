@@ -33,7 +33,7 @@ def tally(expected: list[str], results: list[RecordResult]) -> ShardTally:
 
 
 def only(made: ShardTally) -> Tallied:
-    ((_, back),) = made
+    (back,) = made.returned()
     assert back is not None
     return back
 
@@ -69,7 +69,7 @@ def test_given_results_in_any_order_when_tallied_then_what_follows_is_the_same(
     shuffled = lines[:]
     random.shuffle(shuffled)
     one, other = tally(EXPECTED, lines), tally(EXPECTED, shuffled)
-    assert [decided(back) for _, back in one] == [decided(back) for _, back in other]
+    assert [decided(back) for back in one.returned()] == [decided(back) for back in other.returned()]
     assert one.anomalies["unknown"] == other.anomalies["unknown"]
     assert one.anomalies.total() == other.anomalies.total()
 
@@ -81,9 +81,9 @@ def test_given_any_results_when_tallied_then_each_expected_record_is_there_once_
 ) -> None:
     made = tally(EXPECTED, lines)
     returned = {line.record_id for line in lines}
-    assert [record_id for record_id, _ in made] == EXPECTED
-    assert {record_id for record_id, back in made if back is not None} == returned & set(EXPECTED)
-    for record_id, back in made:
+    returned_for = dict(zip(EXPECTED, made.returned(), strict=True))
+    assert {record_id for record_id, back in returned_for.items() if back is not None} == returned & set(EXPECTED)
+    for record_id, back in returned_for.items():
         answers = {line.answer for line in lines if line.record_id == record_id and line.outcome == "succeeded"}
         if back is None:
             continue
@@ -153,7 +153,7 @@ def test_given_a_note_that_repeats_when_tallied_then_the_record_has_it_once_and_
 
 def test_given_an_unknown_id_when_tallied_then_it_changes_no_record() -> None:
     made = tally(["a"], [result("z")])
-    assert [back for _, back in made] == [None]
+    assert list(made.returned()) == [None]
     assert made.anomalies == {"unknown": 1}
 
 
@@ -192,6 +192,6 @@ def test_given_lines_without_a_request_id_when_tallied_then_the_same_bytes_are_o
 
 def test_given_nothing_when_tallied_then_every_record_is_open_and_nothing_is_billed() -> None:
     made = ShardTally(["a", "b"])
-    assert list(made) == [("a", None), ("b", None)]
+    assert list(made.returned()) == [None, None]
     assert made.usage == Usage()
     assert made.anomalies == {}

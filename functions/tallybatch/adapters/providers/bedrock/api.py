@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
@@ -58,6 +58,7 @@ class BedrockApi:
 
     name = "bedrock"
     create_is_idempotent = True
+    keeps_files = False
 
     def __init__(
         self,
@@ -196,6 +197,15 @@ class BedrockApi:
     def download(self, channel: str) -> Iterator[bytes]:
         """See `output.stream`."""
         return output.stream(self._objects, channel)
+
+    def result_files(self, job: ProviderJob) -> Mapping[str, str]:
+        del job
+        return {}
+
+    def delete_file(self, file_id: str) -> bool:
+        """Bedrock has no files: it reads and writes our own bucket, where lifecycle rules end them."""
+        del file_id
+        return False
 
     def _read(self, provider_job_id: str) -> jobs.Read:
         """Raises botocore's errors, and `ProviderUnavailable` for an answer that is no job."""

@@ -11,7 +11,7 @@ import io
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -25,7 +25,7 @@ from tallybatch.adapters.providers.gemini.failures import call_failure, create_f
 from tallybatch.adapters.providers.gemini.requests import EMBED
 from tallybatch.adapters.providers.gemini.transport import Transport
 from tallybatch.domain.errors import ProviderUnavailable, TallybatchError
-from tallybatch.ports import ProviderJob, Search
+from tallybatch.ports import ProviderJob, ProviderState, Search
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -51,6 +51,7 @@ class GeminiApi:
 
     name = "gemini"
     create_is_idempotent = False
+    keeps_files = True
 
     def __init__(
         self,
@@ -183,9 +184,7 @@ class GeminiApi:
                 return self._read_job(provider_job_id, where)
             except httpx2.HTTPStatusError as error:
                 if not told_by(error).own:
-                    raise ProviderUnavailable(
-                        "a 404 that is not Gemini's own answer", where=where, do="check the base URL and proxies"
-                    ) from None
+                    raise _not_gemini(where) from None
                 heard = error.response.content
         return jobs.gone(provider_job_id, heard)
 
@@ -207,15 +206,26 @@ class GeminiApi:
         """A file's exact bytes, complete, in chunks of up to 1 MiB; see `download.stream` and `GeminiFile`."""
         return download.stream(GeminiFile(self._transport, channel), sleep=self._sleep)
 
+    def result_files(self, job: ProviderJob) -> Mapping[str, str]:
+        """The job itself: its results go with it. The id of a result file is too long for `files.delete`, as for
+        `files.get` (googleapis/js-genai#1227)."""
+        return {"job": job.id} if job.channels or job.state is ProviderState.GONE else {}
+
     def delete_file(self, file_id: str) -> bool:
-        """Delete a file at the provider. False if it was not there. Raises `ProviderUnavailable`, `ProviderRefused`."""
+        """Delete an uploaded file, or a job with its results. False if it was not there. Raises `ProviderUnavailable`,
+        `ProviderRefused`."""
         from google.genai import errors
+
+        if file_id.startswith("batches/"):
+            return self.delete_job(file_id)
 
         where = f"Gemini deletion of {file_id}"
         try:
             with self._repeatable(where, but=(404,)):
                 self._transport.repeat(lambda: self._sdk().files.delete(name=file_id))
-        except errors.ClientError:
+        except errors.ClientError as error:
+            if not told_by(error).own:
+                raise _not_gemini(where) from None
             return False
         return True
 
@@ -223,11 +233,14 @@ class GeminiApi:
         """Delete a job with its results. False if it was not there. Raises as `delete_file`."""
         import httpx2
 
+        where = f"Gemini deletion of {provider_job_id}"
         path = f"/{_VERSION}/{quote(provider_job_id)}"
         try:
-            with self._repeatable(f"Gemini deletion of {provider_job_id}", but=(404,)):
+            with self._repeatable(where, but=(404,)):
                 self._transport.repeat(lambda: self._transport.send("DELETE", path))
-        except httpx2.HTTPStatusError:
+        except httpx2.HTTPStatusError as error:
+            if not told_by(error).own:
+                raise _not_gemini(where) from None
             return False
         return True
 
@@ -288,6 +301,12 @@ def _seekable(body: BinaryIO) -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(body, copy, 1 << 20)
         yield cast("BinaryIO", copy)
+
+
+def _not_gemini(where: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        "a 404 that is not Gemini's own answer", where=where, do="check the base URL and proxies"
+    )
 
 
 def _unreadable(where: str) -> ProviderUnavailable:

@@ -8,7 +8,7 @@ marker in `metadata` and a walk through the job list replace one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
@@ -55,6 +55,7 @@ class OpenAIApi:
     name = "openai"
     create_is_idempotent = False
     """No idempotency header is documented, and the SDK sends none (_base_client.py)."""
+    keeps_files = True
 
     def __init__(
         self,
@@ -156,9 +157,7 @@ class OpenAIApi:
                     return _job(self._client.batches.with_raw_response.retrieve(provider_job_id).content, where)
             except openai.NotFoundError as error:
                 if not is_api_answer(error.response):
-                    raise ProviderUnavailable(
-                        "a 404 that is not OpenAI's own answer", where=where, do="check the base URL and proxies"
-                    ) from None
+                    raise _not_openai(where) from None
                 heard = error.response.content
         return jobs.gone(provider_job_id, heard)
 
@@ -179,6 +178,9 @@ class OpenAIApi:
         """A file's exact bytes, complete, in chunks of up to 1 MiB; see `download.stream` and `OpenAIFile`."""
         return download.stream(OpenAIFile(self._client, channel), sleep=self._sleep)
 
+    def result_files(self, job: ProviderJob) -> Mapping[str, str]:
+        return job.channels
+
     def delete_file(self, file_id: str) -> bool:
         """Delete a file at the provider. False if it was not there. Raises `ProviderUnavailable`, `ProviderRefused`."""
         import openai
@@ -188,7 +190,9 @@ class OpenAIApi:
             with _repeatable(where, but=openai.NotFoundError):
                 reply = self._client.files.with_raw_response.delete(file_id)
                 deleted = _read(_Deleted, reply.content, where).deleted
-        except openai.NotFoundError:
+        except openai.NotFoundError as error:
+            if not is_api_answer(error.response):
+                raise _not_openai(where) from None
             return False
         if not deleted:
             raise ProviderUnavailable("OpenAI did not confirm the deletion", where=where, do="repeat the call later")
@@ -233,6 +237,12 @@ def _repeatable(where: str, *, but: type[openai.APIError] | tuple[type[openai.AP
         raise
     except openai.APIError as error:
         raise call_failure(error, where) from None
+
+
+def _not_openai(where: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        "a 404 that is not OpenAI's own answer", where=where, do="check the base URL and proxies"
+    )
 
 
 def _unreadable(where: str) -> ProviderUnavailable:
