@@ -49,6 +49,10 @@ class DiscoverBackfill(StoreSettings):
     function: ClassVar[str] = "DiscoverBackfill"
 
 
+class AdmitJob(StoreSettings):
+    function: ClassVar[str] = "AdmitJob"
+
+
 class PlanAttempt(StoreSettings):
     function: ClassVar[str] = "PlanAttempt"
     event_bus: str
@@ -77,6 +81,10 @@ class SubmitShard(ProviderSettings):
     """An owner that has not sent create this long after its claim gives up the right to."""
     unknown_wait_s: float = 30
     """Pause between two looks for a lost create."""
+
+
+class ReserveQuota(StoreSettings):
+    function: ClassVar[str] = "ReserveQuota"
 
 
 class PollShard(ProviderSettings):
@@ -122,7 +130,9 @@ class Sweep(ProviderSettings):
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
+    AdmitJob,
     PlanAttempt,
+    ReserveQuota,
     SubmitShard,
     PollShard,
     CollectShard,

@@ -15,6 +15,8 @@ LONGEST_S: Final = 900
 
 READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+GIVE_BACK: Final = ("dynamodb:DeleteItem",)
+"""Ends a reservation. A transaction needs the rights of its parts (DynamoDB Developer Guide, "Transactions and IAM")."""
 CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 
 
@@ -48,17 +50,36 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             asynchronous=True,
         ),
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
+        settings.AdmitJob: Profile(reads=("jobs/",), table=READ_LEDGER + MOVE_STATE + GIVE_BACK, memory_mb=512),
         settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
-        settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
-        settings.PollShard: Profile(reads=("provider/",), memory_mb=512, timeout_s=120),
+        settings.ReserveQuota: Profile(table=READ_LEDGER + MOVE_STATE + GIVE_BACK, memory_mb=512, timeout_s=120),
+        settings.SubmitShard: Profile(
+            writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS + GIVE_BACK, spool_mb=2048
+        ),
+        settings.PollShard: Profile(
+            reads=("provider/",), table=READ_LEDGER + MOVE_STATE + GIVE_BACK, memory_mb=512, timeout_s=120
+        ),
         settings.CollectShard: Profile(reads=("provider/",), writes=("jobs/",), spool_mb=4096),
         settings.ReconcileShard: Profile(
             writes=("jobs/", "quarantine/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=4096
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
-        settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
-        settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
+        settings.SealJob: Profile(
+            reads=("quarantine/",), writes=("jobs/", "results/"), table=READ_LEDGER + MOVE_STATE + GIVE_BACK
+        ),
+        settings.FailJob: Profile(
+            reads=("results/", "quarantine/"),
+            writes=("jobs/",),
+            table=READ_LEDGER + MOVE_STATE + GIVE_BACK,
+            timeout_s=300,
+        ),
+        settings.Sweep: Profile(
+            reads=("provider/",),
+            writes=("deletions/",),
+            table=READ_LEDGER + MOVE_STATE + GIVE_BACK,
+            memory_mb=1024,
+            asynchronous=True,
+        ),
     }
 )

@@ -19,6 +19,7 @@ from tallybatch.contracts import (
     FailInput,
     JobInput,
     PublishItem,
+    QuotaReply,
     ReconcileReply,
     S3Event,
     SealReply,
@@ -34,6 +35,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import ProviderApi
 from tallybatch.steps import (
+    admit_job,
     build_manifest,
     collect_shard,
     fail_job,
@@ -42,6 +44,7 @@ from tallybatch.steps import (
     publish_shard,
     reconcile_job,
     reconcile_shard,
+    reserve_quota,
     seal_job,
     submit_shard,
     sweep,
@@ -176,6 +179,11 @@ class Pipeline:
             return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
+        for _ in range(_MAX_STEPS):
+            turn = self.task("AdmitJob", lambda: self.admit(request))
+            if turn.status == "go":
+                break
+            self.wait(turn.wait_s)
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
             if reply.verdict != "retry":
@@ -203,9 +211,16 @@ class Pipeline:
 
     def run_shard(self, item: ShardItem) -> None:
         waited: float = 0
+        reserved: QuotaReply | None = None
         for _ in range(_MAX_STEPS):
+            if reserved is None or reserved.status == "wait":
+                reserved = self.task("ReserveQuota", lambda: self.reserve(item))
+            if reserved.status == "wait":
+                self.wait(reserved.wait_s)
+                continue
             submitted = self.task("SubmitShard", lambda: self.submit(item))
             if submitted.status in ("unknown", "quota"):
+                reserved = reserved if submitted.status == "unknown" else None
                 self.wait(submitted.wait_s)
                 continue
             if submitted.status != "submitted":
@@ -219,6 +234,7 @@ class Pipeline:
             if polled.status == "terminal":
                 self.task("CollectShard", lambda: self.collect(item))
                 break
+            reserved = None
             self.wait(polled.wait_s)
         self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
@@ -240,6 +256,12 @@ class Pipeline:
                 return reply
 
     # Single states
+
+    def admit(self, request: JobInput) -> QuotaReply:
+        return admit_job.run(request, admit_job.Ports(self.objects, self.ledger, self.clock))
+
+    def reserve(self, item: ShardItem) -> QuotaReply:
+        return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)

@@ -38,7 +38,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("canary",)),
     Unsupported(("limits", "max_cost_usd")),
     Unsupported(("limits", "max_cost_per_record_usd")),
-    Unsupported(("limits", "priority"), only=("normal",)),
 )
 
 

@@ -12,10 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
+from tallybatch.domain import quotas
 from tallybatch.domain.closure import Closure, OpenRecord
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.records import decode_record, encode_record
-from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.shards import BYTES_PER_TOKEN, ShardFile, ShardLimits, ShardWriter, read_zstd_lines
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_items, was_planned
@@ -63,22 +66,40 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, in
         elif was_planned(objects, context.keys, before=attempt):
             items = _retry_items(context, attempt, ports)
         else:
-            shards = context.manifest.shards
-            items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+            items = [_item(context, attempt, s.shard_id, s) for s in context.manifest.shards]
+            _check_quota(items, ports.ledger)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     return items_key, len(msgspec.json.decode(objects.get(items_key)))
 
 
-def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
+def _check_quota(items: list[ShardItem], ledger: Ledger) -> None:
+    """A shard that no waiting would ever let through stops the job before anything is spent."""
+    pool = ledger.quota_pool(items[0].provider) if items else None
+    for item in items if pool is not None and pool.version else ():
+        most = quotas.largest(pool, item.model, "tokens")
+        if most is not None and item.tokens > most:
+            raise Permanent(
+                "a shard is larger than the quota for all shards together",
+                where=f"job {item.job_key} shard {item.shard_id}",
+                why=f"it has about {item.tokens} prompt tokens; the limit for {item.model} is {most}",
+                do="give the spec a smaller shards.max_records or shards.max_bytes, or raise the limit with "
+                f"`tallybatch quota set {item.provider} {item.model} --tokens N`; nothing was spent",
+            )
+
+
+def _item(context: JobContext, attempt: int, shard_id: str, shard: ShardEntry | ShardFile) -> ShardItem:
     return ShardItem(
         tenant=context.manifest.tenant,
         job_key=context.manifest.job_key,
         attempt=attempt,
         shard_id=shard_id,
-        shard_sha256=sha256,
-        record_count=record_count,
+        shard_sha256=shard.sha256,
+        record_count=shard.record_count,
         provider=context.manifest.provider,
+        model=context.manifest.model_resolved,
+        tokens=shard.estimated_tokens,
+        priority=context.spec.limits.priority,
     )
 
 
@@ -86,7 +107,9 @@ def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardI
     """Retry shards, merged over their parents; each line keeps its parent and the reason."""
     spec = context.spec
     closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
-    limits = ShardLimits(spec.shards.max_records, spec.shards.max_bytes)
+    most = quotas.largest(ports.ledger.quota_pool(spec.provider), spec.model_resolved, "tokens")
+    max_bytes = spec.shards.max_bytes if most is None else min(spec.shards.max_bytes, most * BYTES_PER_TOKEN)
+    limits = ShardLimits(spec.shards.max_records, max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
         requests = Requests(spec, ports.formats)
@@ -95,7 +118,7 @@ def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardI
         shards = writer.close()
         for shard in shards:
             _store(shard, context, ports.objects)
-    retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
+    retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s) for s in shards]
     return retries + _resumed(closure, context, ports.objects)
 
 
