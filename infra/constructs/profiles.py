@@ -16,7 +16,7 @@ LONGEST_S: Final = 900
 READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
 GIVE_BACK: Final = ("dynamodb:DeleteItem",)
-"""Ends a reservation. A transaction needs the rights of its parts (DynamoDB Developer Guide, "Transactions and IAM")."""
+"""Ends a reservation. A transaction needs the rights of its parts (DynamoDB guide, "Transactions and IAM")."""
 CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 
 

@@ -81,6 +81,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reserved_at: float = 0
     due_at: float = 0
     """When whoever waits will ask again; much later, nobody is there any more, and the others pass."""
+    near: int = 0
+    """How often it has asked when it was nearly its turn."""
     not_before: float = 0
     """After a refusal: no other try before this, and nothing is kept free for it until then."""
 

@@ -39,6 +39,10 @@ RECOVERY_S: Final = 3600
 much the limit is the set one again."""
 FIRST_PAUSE_S: Final = 10
 LONGEST_PAUSE_S: Final = 600
+NEAR: Final = 5
+"""From this position on it may be one's turn at any moment."""
+NEAR_PAUSE_S: Final = 30
+MOST_NEAR: Final = 400
 _PATIENCE: Final = 0.05
 _GRACE_S: Final = 120
 
@@ -48,13 +52,17 @@ class Decision:
     granted: bool
     position: int = 0
     """1 is next; 0 when granted."""
+    wait_s: int = 0
+    """Until the next question."""
     never: str = ""
     """Why it can never be granted under the limits as they are, "" if it can."""
 
 
-def pause_s(hold: Hold, now: float) -> int:
-    """Until the next question: a twentieth of the time waited so far, so that a week of waiting fits into one
-    execution's history and a short wait stays short."""
+def pause_s(hold: Hold, now: float, position: int) -> int:
+    """Until the next question: short for whoever may be next, so that quota is not idle; else, and after so many of
+    those, a twentieth of the time waited so far, so that a week of waiting fits into one execution's history."""
+    if position <= NEAR and hold.near < MOST_NEAR:
+        return FIRST_PAUSE_S if hold.near < NEAR else NEAR_PAUSE_S
     return round(min(max(FIRST_PAUSE_S, (now - hold.asked_at) * _PATIENCE), LONGEST_PAUSE_S))
 
 

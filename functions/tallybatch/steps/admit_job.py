@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from tallybatch.contracts import JobInput, QuotaReply
-from tallybatch.domain import quotas
 from tallybatch.domain.quota_rows import RANKS, Amount, Hold, place
 from tallybatch.domain.quotas import ADMISSION
 from tallybatch.ports import Clock, Ledger, Objects
@@ -51,9 +50,8 @@ def run(request: JobInput, ports: Ports) -> QuotaReply:
     if job is not None and (job.cancel_requested_at or (job.deadline_at and now >= job.deadline_at)):
         leave(request.job_key, ports.ledger, ports.clock)
         return QuotaReply(status="go")
-    mine = ports.ledger.quota_hold(ADMISSION, place_of(request.job_key)) or wish
     left = job.deadline_at - now if job is not None and job.deadline_at else math.inf
-    wait_s = max(1, math.ceil(min(quotas.pause_s(mine, now), left)))
+    wait_s = max(1, math.ceil(min(decision.wait_s, left)))
     return QuotaReply(status="wait", wait_s=wait_s, position=decision.position, why=decision.never)
 
 

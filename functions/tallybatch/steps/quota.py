@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from tallybatch.domain import quotas
@@ -27,7 +29,7 @@ def ask(wish: Hold, ledger: Ledger, clock: Clock, *, force: bool = False) -> Dec
         mine = next((hold for hold in line if hold.place == mine.place), mine)
         decision = GRANTED if force else quotas.decide(pool, mine, line, now)
         if not decision.granted:
-            return decision if _wait(mine, ledger, now, enter=known is None) else _again(mine, ledger, decision)
+            return _wait(mine, decision, ledger, now, enter=known is None)
         taken = replace(mine, reserved_at=now, due_at=0, not_before=0)
         if ledger.move_quota(quotas.take(pool, taken, now), QuotaMove(take=taken)):
             return decision
@@ -37,15 +39,16 @@ def ask(wish: Hold, ledger: Ledger, clock: Clock, *, force: bool = False) -> Dec
     raise LedgerBusy("the quota pool's row changed under every try", where=mine.pool)
 
 
-def _wait(mine: Hold, ledger: Ledger, now: float, *, enter: bool) -> bool:
-    waiting = replace(mine, due_at=now + quotas.pause_s(mine, now))
-    return ledger.enter_line(waiting) if enter else ledger.keep_place(waiting)
-
-
-def _again(mine: Hold, ledger: Ledger, decision: Decision) -> Decision:
-    """Somebody was here at the same moment for the same submission: what is true now counts."""
-    known = ledger.quota_hold(mine.pool, mine.place)
-    return GRANTED if known is not None and known.reserved_at else decision
+def _wait(mine: Hold, decision: Decision, ledger: Ledger, now: float, *, enter: bool) -> Decision:
+    """If somebody was here at the same moment for the same submission, what is true now counts."""
+    wait_s = quotas.pause_s(mine, now, decision.position)
+    near = mine.near + (decision.position <= quotas.NEAR)
+    waiting = replace(mine, due_at=now + wait_s, near=near)
+    if not (ledger.enter_line(waiting) if enter else ledger.keep_place(waiting)):
+        known = ledger.quota_hold(mine.pool, mine.place)
+        if known is not None and known.reserved_at:
+            return GRANTED
+    return dataclasses.replace(decision, wait_s=wait_s)
 
 
 def give_back(pool_name: str, place: str, ledger: Ledger, clock: Clock) -> bool:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from tallybatch.contracts import QuotaReply, ShardItem
-from tallybatch.domain import quotas
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.quota_rows import RANKS, Amount, Hold, place
 from tallybatch.domain.rows import Job, Submission
@@ -43,9 +42,8 @@ def run(item: ShardItem, ports: Ports) -> QuotaReply:
     if _has_ended(job, now):
         release(item, ledger, ports.clock)
         return QuotaReply(status="go")
-    mine = ledger.quota_hold(item.provider, place_of(item))
-    wait_s = quotas.pause_s(mine, now) if mine is not None else quotas.FIRST_PAUSE_S
-    return QuotaReply(status="wait", wait_s=_within(wait_s, job, now), position=decision.position, why=decision.never)
+    wait_s = _within(decision.wait_s, job, now)
+    return QuotaReply(status="wait", wait_s=wait_s, position=decision.position, why=decision.never)
 
 
 def release(item: ShardItem | Submission, ledger: Ledger, clock: Clock) -> bool:

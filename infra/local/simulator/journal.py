@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from infra.local.simulator.meter import Meter
+
 MARKER_KEY = "tallybatch_submission"
 """The metadata key under which a client puts the mark of its submission."""
 
@@ -45,6 +47,7 @@ class Journal:
         self.calls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.tokens = Tokens()
+        self.meter = Meter()
         self.tokens_per_marker: dict[str, Tokens] = {}
 
     def record(self, provider: str, kind: str, at: float, **fields: Any) -> None:
@@ -73,6 +76,7 @@ class Journal:
             "jobs_per_marker": dict(self.jobs_per_marker),
             "tokens_billed": asdict(self.tokens),
             "tokens_per_marker": {marker: asdict(tokens) for marker, tokens in self.tokens_per_marker.items()},
+            "quotas": self.meter.summary(),
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }
