@@ -115,6 +115,53 @@ class SweepReply(Contract):
     """Files of completed jobs, deleted at their providers now."""
 
 
+class ResumeRequest(Contract):
+    """What a person asks of a job that has ended without completing. `resume`: go on with what is open. `acknowledge`:
+    the unknown ids in quarantine have been seen and count no more. `publish_partial`: publish what was accepted."""
+
+    job_key: str
+    action: Literal["resume", "acknowledge", "publish_partial"]
+    by: str = Field(min_length=1, max_length=200)
+
+
+class ResumeReply(Contract):
+    """`started`: the next run was started by this call, or by an earlier one of the same kind that was not heard."""
+
+    job_key: str
+    state: str
+    attempt: int
+    started: bool
+    acknowledged: int = 0
+    """Unknown lines that count no more."""
+    by: str = ""
+    """Whose request it is that stands: of several, the first."""
+    left: dict[str, int] = {}
+    """What keeps the job from closing all the same: open, in_review, missing, duplicate."""
+
+
+class ReviewRequest(Contract):
+    """`decisions_key`: the file of decisions, put under review/ by its hash."""
+
+    job_key: str
+    decisions_key: str
+    by: str = Field(min_length=1, max_length=200)
+
+
+class ReviewReply(Contract):
+    """`applied` counts the decisions of this file that count, by kind. `already`: records that were decided before."""
+
+    job_key: str
+    state: str
+    attempt: int
+    by: str
+    applied: dict[str, int]
+    already: list[dict[str, Any]] = []
+    undecided: int = 0
+    """Lines without a decision."""
+    repeated: bool = False
+    """The file was handed in before; nothing was changed by this call."""
+
+
 class JobInput(Contract):
     """Input of the state machine."""
 
@@ -122,6 +169,10 @@ class JobInput(Contract):
     job_key: str
     bucket: str
     attempt: int = 1
+    next_shard: int = 0
+    """The first shard of the wave, in the order of the attempt's list; 0 begins the attempt."""
+    wave: int = 1
+    """How many shards the wave has."""
 
 
 class AttemptPlan(Contract):
@@ -135,6 +186,10 @@ class AttemptPlan(Contract):
     """A JSON array of `ShardItem`."""
     shard_count: int
     max_parallel: int
+    next_shard: int = 0
+    """Where the next wave of this attempt begins; 0: this was the last."""
+    wave: int = 1
+    """How many shards the next wave has."""
 
 
 class ShardItem(Contract):
@@ -152,6 +207,11 @@ class ShardItem(Contract):
     tokens: int = 0
     """Prompt tokens, as estimated."""
     priority: Literal["low", "normal", "high"] = "normal"
+    lane: Literal["batch", "on_demand"] = "batch"
+    rescue_at: int = 0
+    """Unix seconds from which on nothing is left to a provider's job; 0 is never."""
+    can_grow: bool = True
+    """Whether other records of the job may still join these, if they are too few."""
 
 
 class QuotaReply(Contract):
@@ -166,12 +226,21 @@ class QuotaReply(Contract):
 
 class SubmitReply(Contract):
     """`unknown`: nobody knows yet whether create worked; `quota`: refused for now; both come back after `wait_s`.
-    `empty`: every record is answered or in flight elsewhere. `refused`: the provider will not take it. `cancelled`:
-    the job was cancelled before this shard was submitted."""
+    `empty`: nothing is sent; every record is answered, in flight elsewhere, or kept back. `refused`: the provider will
+    not take it. `cancelled`: the job was cancelled before this shard was submitted. `on_demand`: its records are asked
+    one by one."""
 
-    status: Literal["submitted", "unknown", "quota", "empty", "refused", "cancelled"]
+    status: Literal["submitted", "unknown", "quota", "empty", "refused", "cancelled", "on_demand"]
     wait_s: int = 0
     provider_job_id: str = ""
+
+
+class AnswerReply(Contract):
+    """`more`: records are left, go on after `wait_s`; `quota`: the same, for the provider has no room. `answered`:
+    nothing is left to ask. `empty` and `cancelled`: as in `SubmitReply`."""
+
+    status: Literal["more", "quota", "answered", "empty", "cancelled"]
+    wait_s: int = 0
 
 
 class PollReply(Contract):
@@ -190,12 +259,34 @@ class ReconcileReply(Contract):
     job_key: str
     bucket: str
     attempt: int
-    verdict: Literal["closed", "retry", "partial", "cancelled", "gate"]
+    verdict: Literal["closed", "retry", "partial", "cancelled", "gate", "canary", "publish_partial"]
     next_attempt: int = 0
     wait_s: int = 0
     items_key: str = ""
     """A JSON array of `PublishItem`."""
     max_parallel: int = 1
+
+
+class CanaryReply(Contract):
+    """Output of JudgeCanary. `go`: the next attempt begins after `wait_s`; `ask`: a person has `timeout_s`."""
+
+    tenant: str
+    job_key: str
+    bucket: str
+    attempt: int
+    verdict: Literal["go", "ask"]
+    next_attempt: int
+    wait_s: int = 0
+    timeout_s: int = 1
+
+
+class ApprovalRequest(Contract):
+    """Input of ApproveCanary. The answer to the token carries nothing: the ledger says what was decided."""
+
+    tenant: str
+    job_key: str
+    attempt: int
+    task_token: str = Field(repr=False)
 
 
 class PublishItem(Contract):
@@ -206,6 +297,8 @@ class PublishItem(Contract):
     attempt: int
     shard_id: str
     outcomes: list[str]
+    partial: bool = False
+    """Somebody asked to publish what there is, though the sets do not close."""
 
 
 class SealReply(Contract):

@@ -24,6 +24,8 @@ class ObjectInfo:
     sha256: str = ""
     version_id: str = ""
     last_modified: float = 0
+    intent: str = ""
+    """What whoever wrote the object put into its metadata under `tallybatch`; filled by `head`."""
 
 
 class Objects(Protocol):
@@ -163,6 +165,10 @@ class Ledger(QuotaLedger, Protocol):
     def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
         """Accept once: True if this answer is the stored one (also when a former call stored it), False if the record
         belongs to another job or holds another answer."""
+
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        """Take accepted answers back: by record_key the URI of the outcome object that holds the answer. The record is
+        nobody's then, and may be claimed afresh. One that holds another answer, or none, is left as it is."""
 
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""
@@ -324,6 +330,21 @@ class ProviderApi(Protocol):
         """Chunks of exactly the bytes of a result file, complete or `ProviderUnavailable`. Raises `ResultsGone`."""
 
 
+class OnDemand(Protocol):
+    """A provider's synchronous API, one request a call, at its full price."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, line: bytes, *, endpoint: str, model: str) -> bytes:
+        """Send the request of one line of the format's input file, exactly once, with the SDK's own retries off.
+
+        Returns what came as one line of the provider's batch results, without the newline, so that
+        `ProviderFormat.parse` reads it; a refusal of this one request is such a line too. Raises `QuotaRefused` for a
+        rate or a quota, `ProviderUnavailable` if the request provably never left, `ProviderRefused` for what would be
+        refused on every record (key, model, account), and `AnswerUnknown` for everything else."""
+
+
 class Secrets(Protocol):
     def get(self, name: str) -> str: ...
 
@@ -336,6 +357,11 @@ class Clock(Protocol):
 class Events(Protocol):
     def publish(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Put an event on the bus: `kind` is e.g. `JobCompleted`; ids, counts and URIs only."""
+
+
+class TaskTokens(Protocol):
+    def wake(self, token: str) -> bool:
+        """Tell the task that waits with this token to go on. False if none does, or no more."""
 
 
 class Executions(Protocol):

@@ -37,12 +37,20 @@ class StoreSettings(Settings):
     table: str
 
 
-class BuildManifest(StoreSettings):
+class MinimumSettings(StoreSettings):
+    bedrock_min_records: int = 100
+    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
+
+    @property
+    def min_records(self) -> dict[str, int]:
+        """Records that a provider job must have, by provider."""
+        return {"bedrock": self.bedrock_min_records}
+
+
+class BuildManifest(MinimumSettings):
     function: ClassVar[str] = "BuildManifest"
     event_bus: str
     state_machine_arn: str
-    bedrock_min_records: int = 100
-    """Service Quotas, "Minimum number of records per batch inference job", of the models in use."""
 
 
 class DiscoverBackfill(StoreSettings):
@@ -53,16 +61,23 @@ class AdmitJob(StoreSettings):
     function: ClassVar[str] = "AdmitJob"
 
 
-class PlanAttempt(StoreSettings):
+class PlanAttempt(MinimumSettings):
     function: ClassVar[str] = "PlanAttempt"
     event_bus: str
 
 
-class ProviderSettings(StoreSettings):
+class CallerSettings(StoreSettings):
+    """Of functions that call providers."""
+
     openai_secret: str
     """Name or ARN of the secret that holds the OpenAI API key."""
     gemini_secret: str
     """The same, of the Gemini API key."""
+
+
+class ProviderSettings(CallerSettings):
+    """Of those that deal with their batch jobs."""
+
     bedrock_role_arn: str
     """The service role with which Bedrock reads request files and writes results; "" lets no Bedrock job be made."""
 
@@ -72,7 +87,7 @@ def gemini_base_url(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get("GOOGLE_GEMINI_BASE_URL", "")
 
 
-class SubmitShard(ProviderSettings):
+class SubmitShard(ProviderSettings, MinimumSettings):
     function: ClassVar[str] = "SubmitShard"
     settle_window_s: float = 900
     """How long an unknown create is looked for in the provider's list before its absence counts as proven, counted
@@ -85,6 +100,14 @@ class SubmitShard(ProviderSettings):
 
 class ReserveQuota(StoreSettings):
     function: ClassVar[str] = "ReserveQuota"
+
+
+class AnswerShard(CallerSettings):
+    function: ClassVar[str] = "AnswerShard"
+    work_s: float = 600
+    """No call begins later than this after the function did: it ends well before its own timeout."""
+    call_timeout_s: float = 180
+    """How long one call may take; after it and half a minute an answer that nobody heard of counts as lost."""
 
 
 class PollShard(ProviderSettings):
@@ -103,6 +126,15 @@ class ReconcileShard(StoreSettings):
 
 class ReconcileJob(StoreSettings):
     function: ClassVar[str] = "ReconcileJob"
+
+
+class JudgeCanary(StoreSettings):
+    function: ClassVar[str] = "JudgeCanary"
+
+
+class ApproveCanary(StoreSettings):
+    function: ClassVar[str] = "ApproveCanary"
+    event_bus: str
 
 
 class PublishShard(StoreSettings):
@@ -127,6 +159,16 @@ class Sweep(ProviderSettings):
     """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
+class ResumeJob(StoreSettings):
+    function: ClassVar[str] = "ResumeJob"
+    state_machine_arn: str
+
+
+class ResolveReview(StoreSettings):
+    function: ClassVar[str] = "ResolveReview"
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
@@ -134,12 +176,17 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     PlanAttempt,
     ReserveQuota,
     SubmitShard,
+    AnswerShard,
     PollShard,
     CollectShard,
     ReconcileShard,
     ReconcileJob,
+    JudgeCanary,
+    ApproveCanary,
     PublishShard,
     SealJob,
     FailJob,
     Sweep,
+    ResumeJob,
+    ResolveReview,
 )

@@ -16,25 +16,30 @@ from tallybatch import settings as s
 from tallybatch.adapters.clock import SystemClock
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.events import EventBridgeEvents
-from tallybatch.adapters.executions import StepFunctionsExecutions
-from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat
-from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat
-from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
+from tallybatch.adapters.executions import StepFunctionsExecutions, StepFunctionsTaskTokens
+from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockFormat, BedrockOnDemand
+from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat, GeminiOnDemand
+from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat, OpenAIOnDemand
 from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.domain.spec import Spec
-from tallybatch.ports import Ledger, Objects, ProviderApi, ProviderFormat
+from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
     admit_job,
+    answer_shard,
+    approve_canary,
     build_manifest,
     collect_shard,
     discover_backfill,
     fail_job,
+    judge_canary,
     plan_attempt,
     poll_shard,
     reconcile_job,
     reconcile_shard,
     reserve_quota,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
@@ -77,6 +82,11 @@ def _executions(state_machine_arn: str) -> StepFunctionsExecutions:
 
 
 @cache
+def _task_tokens() -> StepFunctionsTaskTokens:
+    return StepFunctionsTaskTokens(_client("stepfunctions"))
+
+
+@cache
 def _openai(secret: str) -> ProviderApi:
     secrets = SecretsManagerSecrets(_client("secretsmanager"))
     return OpenAIApi(lambda: secrets.get(secret))
@@ -107,6 +117,18 @@ def _provider_makers(settings: s.ProviderSettings) -> dict[str, Callable[[], Pro
     }
 
 
+@cache
+def _on_demand(name: str, secret: str, timeout_s: float) -> OnDemand:
+    """`secret` is the one of this provider, "" if it has none."""
+    if name == "bedrock":
+        config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=timeout_s)
+        return BedrockOnDemand(lambda: boto3.client("bedrock-runtime", config=config))
+    secrets = SecretsManagerSecrets(_client("secretsmanager"))
+    if name == "gemini":
+        return GeminiOnDemand(lambda: secrets.get(secret), base_url=s.gemini_base_url(), timeout_s=timeout_s)
+    return OpenAIOnDemand(lambda: secrets.get(secret), timeout_s=timeout_s)
+
+
 def formats(spec: Spec) -> ProviderFormat:
     """The request and result lines of a spec's provider."""
     if spec.provider == "bedrock":
@@ -126,7 +148,7 @@ def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
         events=_events(settings.event_bus),
         clock=_CLOCK,
         formats=formats,
-        min_records={"bedrock": settings.bedrock_min_records},
+        min_records=settings.min_records,
     )
 
 
@@ -144,14 +166,30 @@ def reserve_quota_ports(settings: s.ReserveQuota) -> reserve_quota.Ports:
 
 def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:
     return plan_attempt.Ports(
-        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+        objects(settings.bucket),
+        ledger(settings.table),
+        _events(settings.event_bus),
+        _CLOCK,
+        formats,
+        settings.min_records,
     )
 
 
 def submit_shard_ports(settings: s.SubmitShard, provider: str) -> submit_shard.Ports:
     return submit_shard.Ports(
-        objects(settings.bucket), ledger(settings.table), provider_api(settings, provider), _CLOCK, formats
+        objects(settings.bucket),
+        ledger(settings.table),
+        provider_api(settings, provider),
+        _CLOCK,
+        formats,
+        settings.min_records,
     )
+
+
+def answer_shard_ports(settings: s.AnswerShard, provider: str) -> answer_shard.Ports:
+    secret = {"openai": settings.openai_secret, "gemini": settings.gemini_secret}.get(provider, "")
+    lane = _on_demand(provider, secret, settings.call_timeout_s)
+    return answer_shard.Ports(objects(settings.bucket), ledger(settings.table), lane, _CLOCK, formats)
 
 
 def poll_shard_ports(settings: s.PollShard, provider: str) -> poll_shard.Ports:
@@ -172,8 +210,32 @@ def reconcile_job_ports(settings: s.ReconcileJob) -> reconcile_job.Ports:
     return reconcile_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
 
 
+def judge_canary_ports(settings: s.JudgeCanary) -> judge_canary.Ports:
+    return judge_canary.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def approve_canary_ports(settings: s.ApproveCanary) -> approve_canary.Ports:
+    return approve_canary.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _task_tokens(), _CLOCK
+    )
+
+
 def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
-    return seal_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
+    return seal_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+    )
+
+
+def resume_job_ports(settings: s.ResumeJob) -> resume_job.Ports:
+    return resume_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
+
+
+def resolve_review_ports(settings: s.ResolveReview) -> resolve_review.Ports:
+    return resolve_review.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
 
 
 def fail_job_ports(settings: s.FailJob) -> fail_job.Ports:

@@ -67,6 +67,14 @@ class Bedrock(Construct):
         for resource in models:
             wildcard(role, resource, _ANY_MODEL)
 
+    def allow_invoke(self, role: iam.Role) -> None:
+        """Let a function ask models one request at a time; Converse is a way of InvokeModel (Service Authorization
+        Reference, Amazon Bedrock)."""
+        models = self._models()
+        allow(role, ["bedrock:InvokeModel"], models)
+        for resource in models:
+            wildcard(role, resource, _ANY_MODEL)
+
     def _models(self) -> list[str]:
         """Foundation models of any region, for an inference profile routes to several; profiles of this account."""
         stack = Stack.of(self)

@@ -26,14 +26,14 @@ from infra.constructs.access import (
     allow_sources,
 )
 from infra.constructs.bedrock import Bedrock
-from infra.constructs.ledger import Ledger
+from infra.constructs.ledger import JOBS_INDEX, Ledger
 from infra.constructs.nag import acknowledge
 from infra.constructs.profiles import PROFILES, Profile
 from infra.constructs.queues import dead_letters
 from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.options import Source
-from tallybatch.settings import DiscoverBackfill, ProviderSettings, StoreSettings, SubmitShard
+from tallybatch.settings import AnswerShard, CallerSettings, DiscoverBackfill, StoreSettings, SubmitShard
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 OLDEST_EVENT = Duration.hours(6)
@@ -111,7 +111,7 @@ class Functions(Construct):
             "Function",
             function_name=function_name,
             description=f"Tallybatch: {name}",
-            code=self._code.providers if issubclass(model, ProviderSettings) else self._code.core,
+            code=self._code.providers if issubclass(model, CallerSettings) else self._code.core,
             handler=handler_of(model),
             runtime=RUNTIME,
             architecture=lambda_.Architecture.ARM_64,
@@ -165,6 +165,8 @@ class Functions(Construct):
         bucket_arn = self._storage.bucket.bucket_arn
         services = ["dynamodb"]
         allow(role, profile.table, [self._ledger.table.table_arn])
+        if profile.lists_jobs:
+            allow(role, ["dynamodb:Query"], [f"{self._ledger.table.table_arn}/index/{JOBS_INDEX}"])
         if profile.readable:
             services.append("s3")
             allow_below(role, bucket_arn, profile.readable, READ_ACTIONS)
@@ -177,11 +179,14 @@ class Functions(Construct):
             allow_sources(role, bucket_arn, self._sources)
         if "event_bus" in model.model_fields:
             allow(role, ["events:PutEvents"], [self._bus.event_bus_arn])
-        if issubclass(model, ProviderSettings):
+        if issubclass(model, CallerSettings):
             services.append("secretsmanager")
             keys = [self._secrets.openai.secret_arn, self._secrets.gemini.secret_arn]
             allow(role, ["secretsmanager:GetSecretValue"], keys)
-            self._bedrock.allow_watch(role)
+            if model is AnswerShard:
+                self._bedrock.allow_invoke(role)
+            else:
+                self._bedrock.allow_watch(role)
             if model is SubmitShard:
                 self._bedrock.allow_submit(role)
         if profile.asynchronous:

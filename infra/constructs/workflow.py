@@ -78,6 +78,7 @@ class Workflow(Construct):
             {"IAM5[Resource::*]": "X-Ray's and the log delivery's actions know no resources (Step Functions guide)."},
         )
         self._allow_map_runs(name).attach_to_role(role)
+        self._allow_wake(functions["ApproveCanary"])
 
     def _allow_map_runs(self, name: str) -> iam.Policy:
         """A distributed Map starts executions of its own machine, watches and redrives them (Step Functions Developer
@@ -102,6 +103,17 @@ class Workflow(Construct):
                 policy, resource, "Executions of this machine and of its map runs only; they are named at run time."
             )
         return policy
+
+    def _allow_wake(self, function: lambda_.IFunction) -> None:
+        """Let a function answer a task of this machine that waits for a token. The machine is named, not referred to,
+        for it depends on the function."""
+        machine = Stack.of(self).format_arn(
+            service="states",
+            resource="stateMachine",
+            resource_name=f"{Stack.of(self).stack_name}-job",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        allow(cast("iam.Role", function.role), ["states:SendTaskSuccess"], [machine])
 
     def allow_repair(self, function: lambda_.Function) -> None:
         """Let a function ask whether an execution runs, and start another."""

@@ -58,6 +58,7 @@ def local_environment(
     add = {"OPENAI_BASE_URL": openai_url, "GOOGLE_GEMINI_BASE_URL": gemini_url}
     if bedrock_url:
         add["AWS_ENDPOINT_URL_BEDROCK"] = bedrock_url
+        add["AWS_ENDPOINT_URL_BEDROCK_RUNTIME"] = bedrock_url
     if not all(is_loopback(url) for url in add.values()):
         source = os.environ if host is None else host
         add |= {name: source[name] for name in _EGRESS if source.get(name)}

@@ -75,6 +75,22 @@ MENDS = (
         "    max_conc = int(max_conc or 0)\n",
         "a distributed Map runs as many children as MaxConcurrencyPath says, not up to 64 at once",
     ),
+    Mend(
+        "ministack.services.stepfunctions",
+        '                    resource, effective, ctx["Task"]["Token"], state_def)\n',
+        '                    resource, effective, ctx["Task"]["Token"],\n'
+        "                    _apply_jsonata_template(\n"
+        '                        {key: value for key, value in state_def.items() if key == "TimeoutSeconds"},\n'
+        "                        raw_input, ctx))\n",
+        "TimeoutSeconds may be a JSONata expression",
+    ),
+    Mend(
+        "ministack.services.stepfunctions",
+        "            _call_lambda(func_ref, lambda_payload)\n        except _ExecutionError:\n            pass\n",
+        "            _call_lambda(func_ref, lambda_payload)\n        except _ExecutionError:\n"
+        "            _task_tokens.pop(token, None)\n            raise\n",
+        "a task that waits for a token fails at once when the function that takes the token away does",
+    ),
 )
 
 

@@ -66,7 +66,7 @@ def test_given_a_stack_when_connected_then_its_bucket_and_table_are_the_ports(
     file = tmp_path / "ü b+c.jsonl"
     file.write_bytes(b'{"id": 1}\n' * 1000)
     moved: list[int] = []
-    connection.upload(file, "inbox/a/b/c/ü b+c.jsonl", moved.append)
+    connection.upload(file, "inbox/a/b/c/ü b+c.jsonl", moved.append, "")
     assert connection.objects.get("inbox/a/b/c/ü b+c.jsonl") == file.read_bytes()
     assert sum(moved) == 10_000
     connection.ledger.put_job(rows.job(), expected_version=None)

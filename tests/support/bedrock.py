@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import boto3
 from botocore.config import Config
@@ -12,6 +12,7 @@ from botocore.config import Config
 from infra.local.simulator.client import SimulatorControl
 from tests.support.memory_objects import MemoryObjects
 
+Service = Literal["bedrock", "bedrock-runtime"]
 ROLE_ARN = "arn:aws:iam::123456789012:role/bedrock-batch"
 BUCKET = "bucket"
 NOVA = "amazon.nova-lite-v1:0"
@@ -20,11 +21,16 @@ TITAN = "amazon.titan-embed-text-v2:0"
 COHERE = "cohere.embed-v4:0"
 
 
-def bedrock_client(endpoint_url: str, *, timeout_s: float = 10, attempts: int = 1) -> Any:
+def bedrock_runtime(endpoint_url: str, *, timeout_s: float = 10) -> Any:
+    """boto3's own client for single calls, without retries."""
+    return bedrock_client(endpoint_url, timeout_s=timeout_s, service="bedrock-runtime")
+
+
+def bedrock_client(endpoint_url: str, *, timeout_s: float = 10, attempts: int = 1, service: Service = "bedrock") -> Any:
     """boto3's own client, with dummy credentials."""
     config = Config(retries={"total_max_attempts": attempts}, connect_timeout=timeout_s, read_timeout=timeout_s)
     session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-    client: Any = session.client("bedrock", endpoint_url=endpoint_url, config=config)
+    client: Any = session.client(service, endpoint_url=endpoint_url, config=config)
     return client
 
 

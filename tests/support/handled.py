@@ -34,6 +34,7 @@ from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.contracts import (
+    AnswerReply,
     AttemptPlan,
     FailInput,
     JobInput,
@@ -89,6 +90,7 @@ class Ground:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL_BEDROCK": f"{self.simulator.url}/bedrock",
+            "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": f"{self.simulator.url}/bedrock",
             "OPENAI_BASE_URL": f"{self.simulator.url}/openai/v1",
             "GOOGLE_GEMINI_BASE_URL": f"{self.simulator.url}/gemini",
             "TALLYBATCH_BUCKET": BUCKET,
@@ -303,6 +305,9 @@ class HandledPipeline(Pipeline):
 
     def submit(self, item: ShardItem) -> SubmitReply:
         return SubmitReply.model_validate(self.call("SubmitShard", item.model_dump()))
+
+    def answer(self, item: ShardItem) -> AnswerReply:
+        return AnswerReply.model_validate(self.call("AnswerShard", item.model_dump()))
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
         return PollReply.model_validate(self.call("PollShard", {**item.model_dump(), "waited_s": waited_s}))

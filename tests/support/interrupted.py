@@ -18,7 +18,7 @@ WRITES = frozenset(
     {"put_once", "put", "put_if_match", "copy", "retain"}
     | {"put_job", "put_submission", "claim_records", "take_over_records", "accept_records", "pin"}
     | {"enter_line", "keep_place", "leave_line", "move_quota"}
-    | {"upload", "create", "cancel", "delete_file", "publish", "start"}
+    | {"upload", "create", "cancel", "delete_file", "answer", "publish", "start"}
 )
 """Dying after a read is dying before the next call."""
 
@@ -94,7 +94,7 @@ class InterruptedPipeline(Pipeline):
 
     def interrupt(self, interrupter: Interrupter) -> None:
         self.interrupter = interrupter
-        for name in ("objects", "ledger", "provider", "events", "executions"):
+        for name in ("objects", "ledger", "provider", "on_demand", "events", "executions"):
             setattr(self, name, cast("Any", Port(getattr(self, name), interrupter)))
 
     def task(self, name: str, call: Callable[[], T]) -> T:

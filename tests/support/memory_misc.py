@@ -1,4 +1,4 @@
-"""The small ports in memory: Secrets, Clock, Events, Executions."""
+"""The small ports in memory: Secrets, Clock, Events, Executions, TaskTokens."""
 
 from __future__ import annotations
 
@@ -71,3 +71,17 @@ class MemoryExecutions:
         """However it ended: done, failed or stopped."""
         with self.lock:
             self.ended.add(name)
+
+
+@dataclass
+class MemoryTaskTokens:
+    made: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    """Of tasks that no longer wait."""
+    woken: list[str] = field(default_factory=list)
+
+    def wake(self, token: str) -> bool:
+        if token not in self.made or token in self.ended:
+            return False
+        self.woken.append(token)
+        return True

@@ -115,9 +115,9 @@ class MemoryObjects:
             ours = source_bucket == self._bucket
             return self._write(key, source.body, source.content_type, sha256=source.info.sha256 if ours else "")
 
-    def write_as_user(self, key: str, body: bytes) -> ObjectInfo:
+    def write_as_user(self, key: str, body: bytes, *, intent: str = "") -> ObjectInfo:
         """As somebody who knows nothing of us: no hash. Not part of the port."""
-        return self._write(key, body, "binary/octet-stream", sha256="")
+        return self._write(key, body, "binary/octet-stream", sha256="", intent=intent)
 
     def delete(self, key: str) -> None:
         """As a lifecycle rule or an operator would. Not part of the port."""
@@ -137,7 +137,14 @@ class MemoryObjects:
         return found
 
     def _write(
-        self, key: str, body: bytes, content_type: str, retention: str = "", *, sha256: str | None = None
+        self,
+        key: str,
+        body: bytes,
+        content_type: str,
+        retention: str = "",
+        *,
+        sha256: str | None = None,
+        intent: str = "",
     ) -> ObjectInfo:
         with self._buckets.lock:
             info = ObjectInfo(
@@ -147,6 +154,7 @@ class MemoryObjects:
                 sha256=_sha256(body) if sha256 is None else sha256,
                 version_id=f"v{next(self._buckets.serial)}",
                 last_modified=self._buckets.clock(),
+                intent=intent,
             )
             stored = StoredObject(info, bytes(body), content_type, retention)
             self._buckets.versions.setdefault((self._bucket, key), []).append(stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,16 +12,23 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockApi
-from tallybatch.adapters.providers.gemini import GeminiApi
-from tallybatch.adapters.providers.openai import OpenAIApi
+from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockOnDemand
+from tallybatch.adapters.providers.gemini import GeminiApi, GeminiOnDemand
+from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIOnDemand
 from tallybatch.contracts import (
+    AnswerReply,
+    ApprovalRequest,
     AttemptPlan,
+    CanaryReply,
     FailInput,
     JobInput,
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ResumeReply,
+    ResumeRequest,
+    ReviewReply,
+    ReviewRequest,
     S3Event,
     SealReply,
     ShardItem,
@@ -33,31 +41,39 @@ from tallybatch.domain.errors import Retryable
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
-from tallybatch.ports import ProviderApi
+from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
     admit_job,
+    answer_approval,
+    answer_shard,
+    approve_canary,
     build_manifest,
     collect_shard,
     fail_job,
+    judge_canary,
     plan_attempt,
     poll_shard,
     publish_shard,
     reconcile_job,
     reconcile_shard,
     reserve_quota,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
     verify_job,
 )
-from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
+from tallybatch.steps.answer_shard import AnswerRules
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
 from tests.support.memory_ledger import MemoryLedger
-from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
+from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
 
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
 RULES = SubmitRules(settle_window_s=300, create_within_s=30)
+ANSWER_RULES = AnswerRules(work_s=600, call_s=60)
 UNKNOWN_WAIT_S = 30
 RETRYABLE_RETRIES = 6
 """As many as the fewest that a task state of the ASL has for errors named in its Retry."""
@@ -74,12 +90,22 @@ def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: st
     return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
 
 
+def lane(provider: str, simulator: SimulatorServer, *, key: str = API_KEY, timeout_s: float = 5) -> OnDemand:
+    """A provider's synchronous API, by the real adapter over HTTP to the simulator."""
+    if provider == "bedrock":
+        return BedrockOnDemand(lambda: bedrock_runtime(simulator.bedrock_endpoint_url, timeout_s=timeout_s))
+    if provider == "gemini":
+        return GeminiOnDemand(lambda: key, base_url=simulator.gemini_base_url, timeout_s=timeout_s)
+    return OpenAIOnDemand(lambda: key, base_url=simulator.openai_base_url, timeout_s=timeout_s)
+
+
 @dataclass
 class Pipeline:
     """Virtual time: each wait of the workflow moves our clock and the simulator's alike."""
 
     simulator: SimulatorServer
     provider: ProviderApi = field(default=None)  # type: ignore[assignment]
+    on_demand: OnDemand = field(default=None)  # type: ignore[assignment]
     provider_name: str = "openai"
     min_records: Mapping[str, int] = field(default_factory=dict)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
@@ -88,6 +114,9 @@ class Pipeline:
     executions: MemoryExecutions = field(default_factory=MemoryExecutions)
     clock: ManualClock = field(default_factory=ManualClock)
     rules: SubmitRules = RULES
+    tokens: MemoryTaskTokens = field(default_factory=MemoryTaskTokens)
+    people: list[Callable[[], object]] = field(default_factory=list)
+    """What people do while the job waits for one of them."""
     keep_files_s: float = 24 * 3600
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
@@ -101,6 +130,8 @@ class Pipeline:
                 "gemini": self.gemini,
             }
             self.provider = makers[self.provider_name]()
+        if self.on_demand is None:
+            self.on_demand = lane(self.provider.name, self.simulator)
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
@@ -128,10 +159,18 @@ class Pipeline:
         self.objects.put(f"specs/{tenant}/{name}.yaml", text.encode())
 
     def upload(
-        self, body: bytes, *, tenant: str = TENANT, spec: str = "genre", version: str = "v1", name: str = "films.jsonl"
+        self,
+        body: bytes,
+        *,
+        tenant: str = TENANT,
+        spec: str = "genre",
+        version: str = "v1",
+        name: str = "films.jsonl",
+        intent: str = "",
     ) -> S3Event:
-        """Put a file into the inbox; returns the event that S3 sends for it."""
-        info = self.objects.put(f"inbox/{tenant}/{spec}/{version}/{name}", body)
+        """Put a file into the inbox; returns the event that S3 sends for it. `intent` is its metadata `tallybatch`."""
+        key = f"inbox/{tenant}/{spec}/{version}/{name}"
+        info = self.objects.write_as_user(key, body, intent=intent) if intent else self.objects.put(key, body)
         etag = info.etag.strip('"')
         return s3_event(info.key, bucket=self.objects.bucket, etag=etag, version_id=info.version_id)
 
@@ -186,21 +225,48 @@ class Pipeline:
             self.wait(turn.wait_s)
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
-            if reply.verdict != "retry":
+            following: ReconcileReply | CanaryReply = reply
+            if reply.verdict == "canary":
+                following = self.canary(request)
+            elif reply.verdict != "retry":
                 break
-            self.wait(reply.wait_s)
-            request = request.model_copy(update={"attempt": reply.next_attempt})
-        if reply.verdict == "closed":
+            self.wait(following.wait_s)
+            request = request.model_copy(update={"attempt": following.next_attempt})
+        if reply.verdict in ("closed", "publish_partial"):
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
 
     def one_attempt(self, request: JobInput) -> ReconcileReply:
-        """PlanAttempt, ShardMap, ReconcileJob."""
+        """PlanAttempt and ShardMap, wave by wave, ReconcileJob."""
         plan = self.task("PlanAttempt", lambda: self.plan(request))
-        for item in self.items(plan):
-            self.shard(item)
+        while True:
+            for item in self.items(plan):
+                self.shard(item)
+            if not plan.next_shard:
+                break
+            wave = request.model_copy(update={"next_shard": plan.next_shard, "wave": plan.wave})
+            plan = self.task("PlanAttempt", lambda wave=wave: self.plan(wave))  # type: ignore[misc]
         return self.task("ReconcileJob", lambda: self.reconcile(request))
+
+    def canary(self, request: JobInput) -> CanaryReply:
+        """JudgeCanary and ApproveCanary, until the rest may go. While the execution waits for its token, the `people`
+        come by, one each time; when nobody is left, the time is over."""
+        while True:
+            reply = self.task("JudgeCanary", lambda: self.judge(request))
+            if reply.verdict != "ask":
+                return reply
+            token = f"token-{len(self.tokens.made) + 1}"
+            self.tokens.made.append(token)
+            ask = ApprovalRequest(
+                tenant=request.tenant, job_key=request.job_key, attempt=reply.attempt, task_token=token
+            )
+            self.task("ApproveCanary", lambda ask=ask: self.ask(ask))  # type: ignore[misc]
+            while token not in self.tokens.woken and self.people:
+                self.people.pop(0)()
+            if token not in self.tokens.woken:
+                self.wait(reply.timeout_s)
+            self.tokens.ended.add(token)
 
     def shard(self, item: ShardItem) -> None:
         """A child execution of ShardMap. A lost one does not lose the others."""
@@ -210,6 +276,9 @@ class Pipeline:
             self.tasks.append(("ShardMap", "lost"))
 
     def run_shard(self, item: ShardItem) -> None:
+        if item.lane == "on_demand":
+            self.answer_shard(item)
+            return
         waited: float = 0
         reserved: QuotaReply | None = None
         for _ in range(_MAX_STEPS):
@@ -219,6 +288,11 @@ class Pipeline:
                 self.wait(reserved.wait_s)
                 continue
             submitted = self.task("SubmitShard", lambda: self.submit(item))
+            if submitted.status == "on_demand":
+                self.answer_shard(item)
+                return
+            if submitted.status == "cancelled":
+                return
             if submitted.status in ("unknown", "quota"):
                 reserved = reserved if submitted.status == "unknown" else None
                 self.wait(submitted.wait_s)
@@ -236,6 +310,16 @@ class Pipeline:
                 break
             reserved = None
             self.wait(polled.wait_s)
+        self.task("ReconcileShard", lambda: self.reconcile_shard(item))
+
+    def answer_shard(self, item: ShardItem) -> None:
+        for _ in range(_MAX_STEPS):
+            answered = self.task("AnswerShard", lambda: self.answer(item))
+            if answered.status == "cancelled":
+                return
+            if answered.status not in ("more", "quota"):
+                break
+            self.wait(answered.wait_s)
         self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
     def task(self, name: str, call: Callable[[], T]) -> T:
@@ -264,7 +348,7 @@ class Pipeline:
         return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
 
     def plan(self, request: JobInput) -> AttemptPlan:
-        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)
         return plan_attempt.run(request, ports)
 
     def items(self, plan: AttemptPlan) -> list[ShardItem]:
@@ -272,8 +356,14 @@ class Pipeline:
         return [ShardItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(plan.items_key))]
 
     def submit(self, item: ShardItem) -> SubmitReply:
-        ports = submit_shard.Ports(self.objects, self.ledger, self.provider, self.clock, wiring.formats)
+        ports = submit_shard.Ports(
+            self.objects, self.ledger, self.provider, self.clock, wiring.formats, self.min_records
+        )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
+
+    def answer(self, item: ShardItem) -> AnswerReply:
+        ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
+        return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
         ports = poll_shard.Ports(self.ledger, self.provider, self.clock)
@@ -290,6 +380,18 @@ class Pipeline:
     def reconcile(self, request: JobInput) -> ReconcileReply:
         return reconcile_job.run(request, reconcile_job.Ports(self.objects, self.ledger, self.clock))
 
+    def judge(self, request: JobInput) -> CanaryReply:
+        return judge_canary.run(request, judge_canary.Ports(self.objects, self.ledger, self.clock))
+
+    def ask(self, request: ApprovalRequest) -> None:
+        ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
+        approve_canary.run(request, ports)
+
+    def approve(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
+        """As `tallybatch approve` does."""
+        ports = answer_approval.Ports(self.objects, self.ledger, self.tokens, self.clock)
+        return answer_approval.run(job_key, approve=approve, who=who, reason=reason, ports=ports)
+
     def publish_items(self, reply: ReconcileReply) -> list[PublishItem]:
         """The ItemReader of PublishMap."""
         return [PublishItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(reply.items_key))]
@@ -298,7 +400,29 @@ class Pipeline:
         return publish_shard.run(item, self.objects)
 
     def seal(self, request: JobInput) -> SealReply:
-        return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))
+        return seal_job.run(request, self.seal_ports())
+
+    def seal_ports(self) -> seal_job.Ports:
+        return seal_job.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+
+    def resume(self, job_key: str, action: Any = "resume", *, by: str = "ada") -> ResumeReply:
+        ports = resume_job.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resume_job.run(ResumeRequest(job_key=job_key, action=action, by=by), ports)
+
+    def hand_in(self, job: Job, decisions: bytes, *, by: str = "ada") -> ReviewReply:
+        """What `review resolve` does: upload a file of decisions, and call for it."""
+        key = self.keys(job).review_handed_in(hashlib.sha256(decisions).hexdigest())
+        self.objects.put_once(key, decisions)
+        return self.resolve(ReviewRequest(job_key=job.job_key, decisions_key=key, by=by))
+
+    def resolve(self, request: ReviewRequest) -> ReviewReply:
+        ports = resolve_review.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resolve_review.run(request, ports)
+
+    def run_again(self, job_key: str) -> Job:
+        """The execution that was started last for the job, to its end."""
+        self.work(JobInput.model_validate(self.executions.started[self.job(job_key).execution_name]))
+        return self.job(job_key)
 
     def sweep(self, **request: Any) -> SweepReply:
         """As the schedule calls it, or with another request."""

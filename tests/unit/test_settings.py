@@ -24,6 +24,8 @@ VALUES: dict[str, Any] = {
     "unknown_wait_s": 3.25,
     "max_wait_s": 99.0,
     "provider_file_hours": 48,
+    "work_s": 55.0,
+    "call_timeout_s": 44.0,
 }
 
 

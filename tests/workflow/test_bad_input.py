@@ -132,7 +132,7 @@ def test_given_a_record_twice_when_refused_then_both_lines_are_named(pipeline: P
         (spec().replace("name: genre", "name: other"), "spec_name", "'other'"),
         (spec().replace("provider: openai", "provider: openia"), "", "openai"),
         ("name: [", "", ""),
-        (spec() + "canary: {records: 5}\n", "", "not supported yet"),
+        (spec().replace("on_bad_line: reject", "redact: [email]"), "", "not supported yet"),
     ],
     ids=["missing", "unknown key", "another name", "wrong value", "not YAML", "later"],
 )

@@ -14,13 +14,17 @@ import pytest
 from msgspec.structs import replace
 from pydantic import BaseModel
 
+from infra.constructs.profiles import PROFILES
 from infra.constructs.workflow import DEFINITION
 from infra.npm import install_npm_tools, npm_tool
 from tallybatch import contracts, handlers
-from tallybatch.domain import errors
+from tallybatch.domain import errors, plan
+from tallybatch.domain.canary import waves
+from tallybatch.domain.lanes import PIECE_RECORDS
 from tallybatch.domain.quota_rows import Amount, Hold
 from tallybatch.domain.quotas import pause_s
-from tallybatch.settings import FUNCTIONS, PollShard, SubmitShard
+from tallybatch.settings import FUNCTIONS, AnswerShard, PollShard, SubmitShard
+from tallybatch.steps.answer_shard import QUOTA_WAIT_MAX_S
 
 PAYLOAD_LIMIT_BYTES = 256 * 1024
 HISTORY_LIMIT = 25_000
@@ -29,6 +33,8 @@ WEEK_S = 7 * 24 * 3600
 SHARDS = 5_000
 MOST_ATTEMPTS = 10
 """The most that a spec may ask for (`retry.max_attempts`)."""
+MOST_PARALLEL = 1_000
+"""The most that a spec may ask for (`shards.max_parallel`)."""
 GROWTH = 1.5
 """By which PollShard lets the pause grow."""
 LONGEST_KEY = "k" * 1024
@@ -50,7 +56,8 @@ CHILD: dict[str, Any] = PARENT["ShardMap"]["ItemProcessor"]["States"]
 PUBLISH_CHILD: dict[str, Any] = PARENT["PublishMap"]["ItemProcessor"]["States"]
 ALL_STATES: dict[str, Any] = {**PARENT, **CHILD, **PUBLISH_CHILD}
 TASKS = {name: state for name, state in ALL_STATES.items() if state["Type"] == "Task"}
-WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - {"BuildManifest", "DiscoverBackfill", "Sweep"}
+OUTSIDE = {"BuildManifest", "DiscoverBackfill", "Sweep", "ResumeJob", "ResolveReview"}
+WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - OUTSIDE
 
 
 def _snake(name: str) -> str:
@@ -127,7 +134,7 @@ def test_every_task_retries_and_every_parent_state_that_can_fail_ends_in_fail_jo
     for name, state in TASKS.items():
         retried = _retried(state)
         assert retried >= {"Retryable", "LedgerBusy", "Lambda.ServiceException"} or "States.ALL" in retried, name
-        if name in {"SubmitShard", "PollShard", "CollectShard"}:
+        if name in {"SubmitShard", "AnswerShard", "PollShard", "CollectShard"}:
             assert "ProviderUnavailable" in retried, name
     for name, state in PARENT.items():
         if state["Type"] in {"Task", "Map"} and name != "FailJob":
@@ -156,6 +163,8 @@ def _longest(model: type[BaseModel], **fields: Any) -> str:
             values[name] = LONGEST_KEY
         elif annotation is int:
             values[name] = 10**9
+        elif annotation is bool:
+            values[name] = False
         elif get_origin(annotation) is list and get_args(annotation) == (str,):
             values[name] = [LONGEST_KEY] * MOST_ATTEMPTS
         elif get_origin(annotation) is not None and all(isinstance(each, str) for each in get_args(annotation)):
@@ -174,7 +183,11 @@ STATE_INPUTS: dict[str, type[BaseModel]] = {
     "PlanAttempt": contracts.JobInput,
     "ShardMap": contracts.AttemptPlan,
     "ReconcileJob": contracts.AttemptPlan,
+    "IsLastWave": contracts.AttemptPlan,
     "IsClosed": contracts.ReconcileReply,
+    "JudgeCanary": contracts.ReconcileReply,
+    "IsApproved": contracts.CanaryReply,
+    "ApproveCanary": contracts.CanaryReply,
     "WaitBeforeRetry": contracts.ReconcileReply,
     "PublishMap": contracts.ReconcileReply,
     "SealJob": contracts.ReconcileReply,
@@ -197,7 +210,7 @@ def test_the_list_of_states_with_inputs_is_complete() -> None:
 
 def test_a_caught_error_fits_beside_the_input_it_is_merged_with() -> None:
     error = {"error": {"Error": LONGEST_KEY, "Cause": LONGEST_CAUSE}}
-    for model in (contracts.JobInput, contracts.AttemptPlan, contracts.ReconcileReply):
+    for model in (contracts.JobInput, contracts.AttemptPlan, contracts.ReconcileReply, contracts.CanaryReply):
         merged = json.loads(_longest(model)) | error
         assert len(json.dumps(merged)) < PAYLOAD_LIMIT_BYTES / 4
 
@@ -335,6 +348,21 @@ def test_quota_that_was_refused_is_reserved_anew() -> None:
     assert _path(CHILD, "PollShard", "ReserveQuota", {"IsTerminal": "WaitForQuota"})
 
 
+def test_a_week_of_waiting_for_a_rate_fits_into_one_childs_history() -> None:
+    loop = _path(CHILD, "AnswerShard", "AnswerShard", {"WasAnswered": "WaitToAnswer"})
+    assert loop == ["AnswerShard", "WasAnswered", "WaitToAnswer"]
+    refusals_of_all_records = 5 * PIECE_RECORDS
+    """Until the pause has grown to its longest, for each record."""
+    rounds = WEEK_S / QUOTA_WAIT_MAX_S + refusals_of_all_records
+    assert START_AND_END + rounds * _events(CHILD, loop) < HISTORY_LIMIT
+
+
+def test_answering_ends_before_its_function_is_cut_off() -> None:
+    """A call that begins at the last moment, and what is done after it, fit into the function's timeout."""
+    longest = sum(float(AnswerShard.model_fields[name].default) for name in ("work_s", "call_timeout_s"))
+    assert longest + 60 <= PROFILES[AnswerShard].timeout_s
+
+
 def test_polling_every_minute_would_not_fit() -> None:
     """The bound is a real one: what the growing pause is for."""
     assert WEEK_S / 60 * 9 > HISTORY_LIMIT
@@ -346,13 +374,57 @@ def test_a_poll_that_fails_for_all_of_its_retries_still_leaves_room() -> None:
 
 
 def test_all_attempts_and_every_retry_fit_into_the_parents_history() -> None:
-    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsClosed": "WaitBeforeRetry"})
-    assert round_ == ["PlanAttempt", "ShardMap", "ReconcileJob", "IsClosed", "WaitBeforeRetry"]
+    last = {"IsLastWave": "ReconcileJob"}
+    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {**last, "IsClosed": "WaitBeforeRetry"})
+    assert round_ == ["PlanAttempt", "ShardMap", "IsLastWave", "ReconcileJob", "IsClosed", "WaitBeforeRetry"]
     closing = _path(PARENT, "PublishMap", "JobCompleted", {"IsComplete": "JobCompleted"})
     retries = sum(rule["MaxAttempts"] for rule in PARENT["PlanAttempt"]["Retry"])
+    further_waves = len(waves(SHARDS, MOST_PARALLEL)) - 1
     total = (
         START_AND_END
         + MOST_ATTEMPTS * _events(PARENT, round_, retries=retries)
+        + MOST_ATTEMPTS * further_waves * _events(PARENT, _wave(), retries=retries)
+        + MOST_ATTEMPTS * _events(PARENT, [*_judging(), *_asking()], retries=retries)
         + _events(PARENT, [*closing, "JobCompleted"], retries=retries)
     )
-    assert total < HISTORY_LIMIT / 10, total
+    assert total < HISTORY_LIMIT / 5, total
+
+
+def _wave() -> list[str]:
+    return _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsLastWave": "PlanAttempt"})
+
+
+def _judging() -> list[str]:
+    return _path(PARENT, "JudgeCanary", "WaitBeforeRetry", {"IsApproved": "WaitBeforeRetry"})
+
+
+def _asking() -> list[str]:
+    return ["ApproveCanary", *_path(PARENT, "JudgeCanary", "ApproveCanary", {"IsApproved": "ApproveCanary"})]
+
+
+def test_what_a_plan_says_of_histories_is_what_the_definition_says() -> None:
+    round_ = _path(PARENT, "PlanAttempt", "PlanAttempt", {"IsLastWave": "ReconcileJob", "IsClosed": "WaitBeforeRetry"})
+    closing = [*_path(PARENT, "PublishMap", "JobCompleted", {"IsComplete": "JobCompleted"}), "JobCompleted"]
+    shard = [*_path(CHILD, "SubmitShard", "WaitForProvider", {"WasSubmitted": "WaitForProvider"}), "CollectShard"]
+    loop = _path(CHILD, "WaitForProvider", "WaitForProvider", {"IsTerminal": "WaitForProvider"})
+    assert _events(PARENT, round_) == plan.ATTEMPT_EVENTS
+    assert _events(PARENT, _wave()) == plan.WAVE_EVENTS
+    assert _events(PARENT, _judging()) == plan.JUDGE_EVENTS
+    assert _events(PARENT, _asking()) == plan.ASK_EVENTS
+    assert _events(PARENT, closing) == plan.END_EVENTS
+    assert _events(CHILD, [*shard, "ReconcileShard"]) == plan.SHARD_EVENTS
+    assert _events(CHILD, loop) == plan.POLL_EVENTS
+    assert (_first_wait_s(), GROWTH) == (plan.FIRST_PAUSE_S, plan.PAUSE_GROWTH)
+    assert float(PollShard.model_fields["max_wait_s"].default) == plan.LONGEST_PAUSE_S
+    assert plan.polls_in(WEEK_S) == _polls_in(WEEK_S)
+
+
+def test_the_task_that_waits_for_a_person_ends_in_a_judgement_whatever_wakes_it() -> None:
+    state = PARENT["ApproveCanary"]
+    assert state["Resource"].endswith(".waitForTaskToken")
+    assert state["Next"] == "JudgeCanary"
+    assert state["Catch"][0] == {
+        "ErrorEquals": ["States.Timeout"], "Output": "{% $states.input %}", "Next": "JudgeCanary"
+    }  # fmt: skip
+    assert not any("States.Timeout" in rule["ErrorEquals"] for rule in state["Retry"]), "it would ask for another day"
+    assert "timeout_s" in state["TimeoutSeconds"]

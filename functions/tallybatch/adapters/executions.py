@@ -1,4 +1,4 @@
-"""The port Executions on AWS Step Functions."""
+"""The ports Executions and TaskTokens on AWS Step Functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,28 @@ if TYPE_CHECKING:
 _AT_WORK = frozenset({"RUNNING", "PENDING_REDRIVE"})
 """Statuses of DescribeExecution that are no end (API reference)."""
 
+_NOBODY_WAITS = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken"})
+
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class StepFunctionsTaskTokens:
+    """The port TaskTokens."""
+
+    def __init__(self, client: SFNClient) -> None:
+        self._client = client
+
+    def wake(self, token: str) -> bool:
+        """False for a token whose task has ended or timed out (API reference, SendTaskSuccess: TaskDoesNotExist,
+        TaskTimedOut, InvalidToken). The token is in no error's text."""
+        with calling("a task that waits for approval"):
+            try:
+                self._client.send_task_success(taskToken=token, output="{}")
+            except ClientError as error:
+                if error_code(error) in _NOBODY_WAITS:
+                    return False
+                raise
+        return True
 
 
 class StepFunctionsExecutions:

@@ -45,6 +45,8 @@ _MOST_TAGS = 10
 """Of one object (S3 User Guide, "Categorizing your objects using tags")."""
 _SHA256 = "sha256"
 _WRITE_ID = "write-id"
+INTENT = "tallybatch"
+"""User metadata of dropped files: `x-amz-meta-tallybatch`."""
 
 
 class S3Objects:
@@ -358,6 +360,7 @@ def _info(key: str, head: dict[str, Any]) -> ObjectInfo:
         sha256=head["Metadata"].get(_SHA256, ""),
         version_id=head.get("VersionId", ""),
         last_modified=head["LastModified"].timestamp(),
+        intent=head["Metadata"].get(INTENT, ""),
     )
 
 

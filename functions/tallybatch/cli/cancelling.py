@@ -13,8 +13,8 @@ from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.following import look
 from tallybatch.cli.options import AsJson, EndpointUrl, Follow, JobRef, StackName, connected
 from tallybatch.cli.view import Snapshot, document, iso, job_page
-from tallybatch.domain.lifecycle import JobState, SubmissionState
-from tallybatch.steps import cancel_job
+from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
+from tallybatch.steps import answer_approval, cancel_job
 
 _AS_ASKED = frozenset({JobState.CANCELLED, JobState.COMPLETED})
 """It may complete all the same, if every answer was in before it was asked."""
@@ -35,7 +35,10 @@ def cancel(
     Example: `tallybatch cancel 1f3a9c --follow`
     """
     connection = connected(ctx, stack, endpoint_url)
-    job_key = cancel_job.run(find_job(connection, job).job_key, connection.ledger, connection.clock).job_key
+    row = cancel_job.run(find_job(connection, job).job_key, connection.ledger, connection.clock)
+    job_key = row.job_key
+    if row.state not in JOB_FINAL:
+        answer_approval.wake(row, connection.tokens)
     snapshot = look(connection, job_key)
     if with_follow and not snapshot.ended:
         output.note(what_follows(snapshot))

@@ -22,6 +22,7 @@ from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
+from tallybatch.steps.build_manifest import DRY_RUN
 
 SKEW_S = 5
 """How far the clocks of S3, the function and this machine may be apart."""
@@ -47,6 +48,7 @@ class Drop:
     at: float
     spec: Spec
     spec_digest: str
+    dry_run: bool = False
 
     @property
     def refused_job_key(self) -> str:
@@ -69,16 +71,18 @@ def inbox_key(tenant: str, spec: str, dataset_version: str, file: Path) -> str:
     return parse_inbox_key(f"{INBOX}{tenant}/{spec}/{dataset_version}/{file.name}").key
 
 
-def drop(connection: Connection, file: Path, found: CheckedSpec, tenant: str, dataset_version: str) -> Drop:
+def drop(
+    connection: Connection, file: Path, found: CheckedSpec, tenant: str, dataset_version: str, *, dry_run: bool = False
+) -> Drop:
     """Upload a file of any size; one of the same key is replaced."""
     key = inbox_key(tenant, found.spec.name, dataset_version, file)
     size = file.stat().st_size
     sha256 = _sha256(file)
     with _upload_bar(file.name, size) as moved:
-        connection.upload(file, key, moved)
+        connection.upload(file, key, moved, DRY_RUN if dry_run else "")
     stored = connection.objects.head(key)
     at = stored.last_modified if stored and stored.last_modified else connection.clock.now()
-    return Drop(file, key, tenant, dataset_version, sha256, at, found.spec, found.digest)
+    return Drop(file, key, tenant, dataset_version, sha256, at, found.spec, found.digest, dry_run)
 
 
 def await_job(connection: Connection, dropped: Drop) -> Job:
@@ -119,15 +123,21 @@ class _Search:
             return refused
         if waited_s >= PREDICT_S and self.predicted is None:
             self.predicted = predicted_job_key(drop.file, drop.spec, drop.tenant, drop.dataset_version)
-        if self.predicted and (job := ledger.job(self.predicted)):
+        if self.predicted and (job := ledger.job(self.predicted)) and self._is_meant(job):
             return job
         for job in ledger.jobs(tenant=drop.tenant, since=drop.at - SKEW_S if waited_s < GRACE_S else 0):
             if job.job_key in self.strangers or job.dataset_version != drop.dataset_version:
+                continue
+            if not self._is_meant(job):
                 continue
             if self._is_ours(job):
                 return job
             self.strangers.add(job.job_key)
         return None
+
+    def _is_meant(self, job: Job) -> bool:
+        """A job that was only tried dry waits for its file to arrive in earnest."""
+        return self.drop.dry_run or not job.dry_run
 
     def _is_ours(self, job: Job) -> bool:
         """The same bytes under the same configuration, whatever name they were first dropped under. (A job's manifest

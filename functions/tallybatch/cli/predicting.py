@@ -13,7 +13,7 @@ from tallybatch.domain.preparation import Preparation, Quarantine, prepare
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import Spec
-from tallybatch.steps.build_manifest import record_reader
+from tallybatch.steps.build_manifest import evened, record_reader
 from tallybatch.wiring import formats
 
 
@@ -31,10 +31,11 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
                 prepared = _prepare(file, spec, tenant, second, quarantine)
         if prepared.bad_count or not prepared.records:
             return ""
+        shards = evened(prepared.shards, spec, Path(folder), formats)
         return job_key(
             tenant=tenant,
             dataset_version=dataset_version,
-            input_manifest_hash=input_manifest_hash(shard.sha256 for shard in prepared.shards),
+            input_manifest_hash=input_manifest_hash(shard.sha256 for shard in shards),
             model_resolved=spec.model_resolved,
             prompt_version=spec.prompt_version,
             generation_config_hash=spec.generation_config_hash,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib
 import ipaddress
 import json
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 from tallybatch.adapters.clock import SystemClock
 from tallybatch.cli.invoking import read_reply
 from tallybatch.domain.errors import NotFound, Permanent
-from tallybatch.ports import Clock, Ledger, Objects
+from tallybatch.ports import Clock, Ledger, Objects, TaskTokens
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 DEFAULT_STACK = "Tallybatch"
 DISCOVER_BACKFILL = "DiscoverBackfillFunction"
 SWEEP = "SweepFunction"
+RESUME_JOB = "ResumeJobFunction"
+RESOLVE_REVIEW = "ResolveReviewFunction"
 INVOKE_TIMEOUT_S = 910
 """A function runs for 15 minutes at most (Lambda quotas)."""
 
 _PART_BYTES = 64 << 20
 
-Upload = Callable[[Path, str, Callable[[int], object]], None]
-"""Stream a file to a key, replacing; the callback gets the bytes of each step, from any thread."""
+Upload = Callable[[Path, str, Callable[[int], object], str], None]
+"""Stream a file to a key, replacing; the callback gets the bytes of each step, from any thread. The last argument is
+what the object's metadata `tallybatch` says, "" for none."""
 Invoke = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 """Call the function that an output of the stack names, and wait. Raises our own error of the function's kind."""
 
@@ -69,6 +73,9 @@ class Connection:
     invoke: Invoke
     clock: Clock
     sleep: Callable[[float], None]
+    tokens: TaskTokens
+    who: Callable[[], str]
+    """Who gives the commands, for what is audited: the ARN that AWS knows, on this machine the user's name."""
 
 
 Connector = Callable[[Target], Connection]
@@ -97,18 +104,20 @@ def locate(target: Target, local_status: Callable[[], Any] | None = None) -> Pla
 
 def connect_to(place: Place) -> Connection:
     from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
-    from tallybatch.adapters.s3_objects import S3Objects
+    from tallybatch.adapters.executions import StepFunctionsTaskTokens
+    from tallybatch.adapters.s3_objects import INTENT, S3Objects
 
     clients = _Clients(place)
     outputs = _outputs(clients.client("cloudformation"), place)
     s3 = clients.client("s3")
     bucket = _output(outputs, "Bucket", place)
 
-    def upload(path: Path, key: str, moved: Callable[[int], object]) -> None:
+    def upload(path: Path, key: str, moved: Callable[[int], object], intent: str) -> None:
         from boto3.s3.transfer import TransferConfig
 
         config = TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4)
-        s3.upload_file(str(path), bucket, key, Config=config, Callback=moved)
+        told = {"Metadata": {INTENT: intent}} if intent else {}
+        s3.upload_file(str(path), bucket, key, Config=config, Callback=moved, ExtraArgs=told)
 
     def invoke(output: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         function = _output(outputs, output, place)
@@ -124,6 +133,8 @@ def connect_to(place: Place) -> Connection:
         invoke=invoke,
         clock=SystemClock(),
         sleep=time.sleep,
+        tokens=StepFunctionsTaskTokens(clients.client("stepfunctions")),
+        who=lambda: _who(clients, place),
     )
 
 
@@ -158,6 +169,15 @@ class _Clients:
         )
         make: Any = self._session.client
         return make(service, endpoint_url=self._place.endpoint_url or None, config=config)
+
+
+def _who(clients: _Clients, place: Place) -> str:
+    if not place.local:
+        return str(clients.client("sts").get_caller_identity()["Arn"])
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user: a container with a number for a name
+        return "local"
 
 
 def _local_status() -> Any:

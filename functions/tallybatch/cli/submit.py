@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from tallybatch.cli.reports import read_report
 from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
 from tallybatch.cli.stack import Connection
 from tallybatch.domain.errors import BadInput, NotFound, Problem
+from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 
@@ -38,6 +40,9 @@ def submit(
             metavar="VERSION", show_default="today's date, UTC", help="The name of this state of the source data."
         ),
     ] = "",
+    with_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Prepare and validate only: what the job would take. Spends nothing.")
+    ] = False,
     with_follow: Follow = False,
     stack: StackName = "",
     endpoint_url: EndpointUrl = "",
@@ -56,10 +61,13 @@ def submit(
     connection = connected(ctx, stack, endpoint_url)
     output.note(f"to {connection.place}")
     found = _stored_spec(connection, tenant, spec, local)
-    dropped = drop(connection, file, found, tenant, version)
+    dropped = drop(connection, file, found, tenant, version, dry_run=with_dry_run)
     output.note(f"dropped at {connection.objects.uri(dropped.key)}")
     job = await_job(connection, dropped)
     _stop_if_refused(connection, dropped, job, file)
+    if with_dry_run:
+        _show_plan(connection, job, as_json=as_json)
+        return
     if with_follow:
         show_end(follow(connection, job.job_key), as_json=as_json)
         return
@@ -73,6 +81,18 @@ def submit(
     if job.state is JobState.FAILED:
         output.note(f"the job failed: {job.reason}")
         raise typer.Exit(ExitCode.NOT_COMPLETED)
+
+
+def _show_plan(connection: Connection, job: Job, *, as_json: bool) -> None:
+    """A file that is a job already needs no plan: dropped again, it would cost nothing, or what is still open."""
+    plan: dict[str, Any] | None = None
+    if job.dry_run:
+        plan = json.loads(connection.objects.get(JobKeys(job.tenant, job.job_key).plan))
+    else:
+        output.note(f"this file is a job already, {job.state.value}: nothing was prepared or changed")
+    told = {"job_key": job.job_key, "state": job.state.value, "dry_run": job.dry_run, "plan": plan}
+    rows = [*list(told.items())[:3], *(plan or {}).items()]
+    output.answer(told, as_json=as_json, human=output.facts(rows))
 
 
 def _is_path(spec: str) -> bool:

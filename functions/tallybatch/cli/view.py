@@ -11,9 +11,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from tallybatch.cli.output import facts, state_text, table
+from tallybatch.domain.billing import Money, money
 from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.outcomes import ACCEPTED
-from tallybatch.domain.rows import Job, Submission
+from tallybatch.domain.prices import usd
+from tallybatch.domain.rows import ON_DEMAND, Job, Submission
 
 _FINAL_COUNTS = ("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review")
 
@@ -27,17 +29,19 @@ class Snapshot:
 
     @property
     def ended(self) -> bool:
-        return self.job.state in JOB_FINAL
+        return self.job.dry_run or self.job.state in JOB_FINAL
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The final JSON of demo, follow and show. Null is what is not known: counts before the sets were reconciled,
-    money while nothing has a price."""
+    money once something without a price was paid for. Dollars, exact, as text: what is booked so far."""
     job = snapshot.job
     counts = dict(job.counts) or _counted(snapshot)
+    spent = spent_on(snapshot.submissions)
     return {
         "job_key": job.job_key,
         "state": job.state.value,
+        **({"dry_run": True} if job.dry_run else {}),
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
@@ -46,8 +50,8 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         **{name: counts.get(name) for name in _FINAL_COUNTS},
         "submissions": counts.get("submissions", 0),
         "provider_jobs": counts.get("provider_jobs", 0),
-        "cost_usd": None,
-        "waste_usd": None,
+        "cost_usd": usd(spent.known_cost),
+        "waste_usd": usd(spent.known_waste),
         "certificate": job.certificate or None,
         "results_uri": job.results_uri or None,
         "report": job.report or None,
@@ -79,6 +83,8 @@ def job_page(snapshot: Snapshot) -> RenderableType:
     about: list[tuple[str, Any]] = [
         ("job", job.job_key),
         ("state", state_text(job.state.value)),
+        ("dry run", "yes: drop the file without it to start the job" if job.dry_run else ""),
+        ("approval", _approval(job)),
         ("reason", job.reason),
         ("tenant / spec", f"{job.tenant} / {job.spec}"),
         ("dataset version", job.dataset_version),
@@ -89,7 +95,7 @@ def job_page(snapshot: Snapshot) -> RenderableType:
         ("attempts", job.attempt),
         ("records", _sentence(shown)),
         ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
-        ("cost", "unpriced"),
+        ("cost", _dollars(shown)),
         ("certificate", job.certificate),
         ("results", job.results_uri),
         ("report", job.report),
@@ -133,7 +139,8 @@ def accepted_so_far(submissions: Sequence[Submission]) -> int:
 
 def provider_jobs(row: Submission) -> int:
     """How many jobs the provider was made to create for a submission."""
-    return bool(row.provider_job_id) + len(row.earlier_jobs) + len(row.ghosts)
+    bound = bool(row.provider_job_id) and row.lane != ON_DEMAND
+    return bound + len(row.earlier_jobs) + len(row.ghosts)
 
 
 def iso(moment: float) -> str:
@@ -146,14 +153,36 @@ def _counted(snapshot: Snapshot) -> dict[str, int]:
     return {
         "succeeded": accepted_so_far(submissions),
         "reused": sum(row.counts.get("reused", 0) for row in submissions),
-        "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal),
+        "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal or row.lane == ON_DEMAND),
         "provider_jobs": sum(provider_jobs(row) for row in submissions),
     }
+
+
+def spent_on(submissions: Sequence[Submission]) -> Money:
+    return money((row.attempt, row.costs, row.duplicate_cost_nano_usd, row.unpriced) for row in submissions)
+
+
+def _dollars(shown: dict[str, Any]) -> str:
+    if shown["cost_usd"] is None:
+        return "unpriced"
+    waste = f", {shown['waste_usd']} of it for no accepted answer" if shown["waste_usd"] != "0" else ""
+    return f"{shown['cost_usd']} US dollars{waste}"
 
 
 def _sentence(shown: dict[str, Any]) -> str:
     known = [f"{shown[name]} {name.replace('_', ' ')}" for name in _FINAL_COUNTS if shown[name]]
     return f"{shown['expected']} expected" + (": " + ", ".join(known) if known else "")
+
+
+def _approval(job: Job) -> str:
+    asked = job.approval
+    if asked is None:
+        return ""
+    if asked.decision:
+        return f"{asked.decision} by {asked.decided_by} at {iso(asked.decided_at)}"
+    if job.state in JOB_FINAL:
+        return f"expired at {iso(asked.expires_at)}"
+    return f"waits for `tallybatch approve {job.job_key[:12]}` until {iso(asked.expires_at)}"
 
 
 def _classes(counts: dict[str, int]) -> str:

@@ -41,6 +41,15 @@ class CreateUnknown(Retryable):
     """A create call was sent and no trustworthy answer came back: the job may or may not exist."""
 
 
+class AnswerUnknown(Retryable):
+    """A synchronous call was sent and no answer came that counts: it may have been carried out, and billed. `reply` is
+    the result line of an answer that says no more than that it failed, b"" if there was none."""
+
+    def __init__(self, what: str, *, reply: bytes = b"", where: str = "", why: str = "") -> None:
+        super().__init__(what, where=where, why=why, do="the call is noted as one that may have been paid for")
+        self.reply = reply
+
+
 class QuotaRefused(Retryable):
     """The provider refused for lack of quota; nothing was created. `retry_after_s` is its own advice, in seconds."""
 
@@ -68,6 +77,18 @@ class ResultsGone(Permanent):
 
 class NotClosed(Permanent):
     """Publishing was asked for a job whose sets do not close."""
+
+
+class RolloutStopped(Permanent):
+    """What was tried first was not good enough to go on with the rest."""
+
+
+class ApprovalRejected(Permanent):
+    """A person looked at the canary and said no."""
+
+
+class ApprovalExpired(Permanent):
+    """Nobody approved the canary in time."""
 
 
 class NotFound(Permanent):

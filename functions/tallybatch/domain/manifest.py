@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tallybatch.domain import identity
 from tallybatch.domain.layout import InboxKey
+from tallybatch.domain.prices import Price
 from tallybatch.domain.shards import ShardFile
 from tallybatch.domain.spec import Spec
 
@@ -69,6 +70,8 @@ class Manifest(_Frozen):
     input_manifest_hash: str
     expected_record_count: int
     shards: tuple[ShardEntry, ...]
+    canary_records: int = 0
+    """How many records are tried before the rest; 0 is none."""
     postprocessing_version: str = POSTPROCESSING_VERSION
     spec_digest: str
     golden_sha256: str = ""
@@ -77,6 +80,8 @@ class Manifest(_Frozen):
     owner: str
     cost_center: str
     limits: dict[str, Any]
+    prices: tuple[Price, ...] = ()
+    """Of every model and lane that the job may use, as they were known when it began; it is booked at these."""
     created_at: float
     created_by: str
 
@@ -90,10 +95,12 @@ def describe(
     source: SourceSnapshot,
     shards: Sequence[ShardFile],
     *,
+    prices: Sequence[Price] = (),
     spec_digest: str,
     golden_sha256: str = "",
     created_at: float,
     created_by: str,
+    canary_records: int = 0,
 ) -> Manifest:
     """The manifest of a prepared file; its job_key follows from all that shapes an answer."""
     input_hash = identity.input_manifest_hash(shard.sha256 for shard in shards)
@@ -138,12 +145,14 @@ def describe(
         input_manifest_hash=input_hash,
         expected_record_count=sum(shard.record_count for shard in shards),
         shards=entries,
+        canary_records=canary_records,
         spec_digest=spec_digest,
         golden_sha256=golden_sha256,
         retention={kind: f"{span.days}d" for kind, span in spec.retention},
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,
         limits=spec.limits.model_dump(mode="json"),
+        prices=tuple(prices),
         created_at=created_at,
         created_by=created_by,
     )

@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+
+Lane = Literal["batch", "on_demand"]
+"""How a submission reaches its provider: as one job, or record by record through the synchronous API."""
+
+
+class ReviewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of people that an attempt carries out. `key` names their object, `file_sha256` their file."""
+
+    attempt: int
+    key: str
+    sha256: str
+    file_sha256: str
+    by: str
+    at: float
+    counts: dict[str, int] = {}
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person is asked to let a job go on after its canary. Times are Unix seconds."""
+
+    attempt: int
+    """The one whose canary is meant."""
+    asked_at: float
+    expires_at: float
+    token: str = ""
+    """Of the task that waits for the answer: whoever has it can wake the execution. Never logged or shown."""
+    decision: str = ""
+    """`approved` or `rejected`."""
+    decided_at: float = 0
+    decided_by: str = ""
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"Approval(attempt={self.attempt}, decision={self.decision!r}, decided_by={self.decided_by!r})"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,12 +65,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    partial_requested_at: float = 0
+    """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
+    partial_requested_by: str = ""
+    review: ReviewRun | None = None
+    """The decisions that were handed in last."""
+    sampled: int = 0
+    """Accepted records that lie in the review queue for people to look at."""
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
     """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
+    dry_run: bool = False
+    """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
+    released: int = 0
+    """The attempt after whose canary the whole job was let go; 0 is not yet."""
+    approval: Approval | None = None
     counts: dict[str, int] = {}
     """Final counts: succeeded, reused, failed, missing, unknown, duplicate, in_review, submissions, provider_jobs."""
     reason: str = ""
@@ -44,6 +92,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provider_files_deleted_at: float = 0
     deletions: str = ""
     """URI of the record of which files were deleted at the provider, and when; "" if it had none."""
+
+
+ON_DEMAND: Lane = "on_demand"
+ON_DEMAND_JOB = "on-demand"
+"""Stands for the provider's job where there is none."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -68,6 +121,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submission_key: str
     updated_at: float
     version: int = 1
+    lane: Lane = "batch"
     generation: int = 1
     owner: str = ""
     """Nonce of the invocation that may call create. Never expires by clock."""
@@ -111,6 +165,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The provider's own counts while it runs: total, completed, failed."""
     channels: dict[str, str] = {}
     """Raw objects by channel name (S3 keys)."""
+    lost_calls: dict[str, int] = {}
+    """On demand: by record_id, calls that may have been paid for and whose answer is not the one that counts."""
     outcomes_key: str = ""
     counts: dict[str, int] = {}
     """Records by outcome class, after reconciliation."""
@@ -118,9 +174,24 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As billed by the bound provider job."""
     duplicate_tokens: dict[str, int] = {}
     """As billed by ghosts."""
+    provider_tokens: dict[str, int] = {}
+    """The bound job's tokens by the provider's own count, where it has one."""
+    ghost_tokens: dict[str, int] = {}
+    """The same of all ghosts together."""
+    unread_jobs: int = 0
+    """Provider jobs, ghosts included, that may have billed and whose results and token counts cannot be had."""
+    price: str = ""
+    """`Price.id` of the rates at which the submission is booked."""
+    cost_nano_usd: int = 0
+    """Of the bound provider job, booked when the submission is reconciled."""
+    costs: dict[str, int] = {}
+    """Its parts, see `billing.Costs`."""
+    duplicate_cost_nano_usd: int = 0
+    unpriced: int = 0
+    """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
-    unknown_code, fetched_again, results_gone, duplicate_submission."""
+    unknown_code, fetched_again, results_gone, duplicate_submission, reply_lost."""
     unknown_codes: dict[str, int] = {}
     """Records by each code that the provider's table does not have."""
 

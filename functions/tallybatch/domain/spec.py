@@ -16,20 +16,17 @@ from pydantic_core import CoreSchema, core_schema
 from tallybatch.domain import identity as ids
 from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
+from tallybatch.domain.spec_quality import FieldName, Quality, Share
 from tallybatch.domain.spec_sections import (
-    CodeClass,
-    CodeName,
     Owner,
-    RaiseOutputCap,
     Retention,
+    Retry,
     Review,
     Section,
-    Window,
 )
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
 MAX_RECORDS = 50_000
@@ -56,7 +53,6 @@ NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "bedrock": "recordId", 
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
-FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Provider = Literal["openai", "bedrock", "gemini"]
 Endpoint = Literal[
     "/v1/responses",
@@ -67,7 +63,6 @@ Endpoint = Literal[
     "generateContent",
     "embedContent",
 ]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Parameters:
@@ -153,97 +148,31 @@ class Output(Section):
     )
 
 
-class Golden(Section):
-    file: Annotated[str, StringConstraints(pattern=FILE_PATTERN)] = Field(
-        description="Labelled records: a JSONL file in golden/<tenant>/, each line with the business key under "
-        "input.key, as in the input, and the label."
-    )
-    field: FieldName = Field(description="Field (or JSON pointer) of the output that is compared with the label.")
-    label: FieldName | None = Field(
-        default=None,
-        description="Field (or JSON pointer) of the label in the file; a line whose label is null has none. Default: "
-        "the same as `field`.",
-    )
-    min_accuracy: Share = Field(
-        description="Share of the job's labelled records that must be right, 0 to 1; one without an accepted answer "
-        "is not right."
-    )
-
-
-class Quality(Section):
-    rules: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Strict(False)] = Field(
-        default=(),
-        description="CEL expressions over `input` (the fields used) and `output` that must be true of each answer. "
-        "Default: none.",
-    )
-    quotes: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
-        default=(),
-        description="Fields (or JSON pointers, `*` for each element) of the output that must occur in the input, word "
-        "for word, whatever the white space. Default: none.",
-    )
-    golden: Golden | None = Field(default=None, description="Accuracy gate on labelled records. Default: none.")
-    min_acceptance: Share | None = Field(
-        default=None, description="Share of records that must be accepted before publishing, 0 to 1. Default: no gate."
-    )
-    review_sample: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=0, description="Accepted records that people look at, a stratified sample. Default: 0."
-    )
-
-
-class Retry(Section):
-    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=3, description="How often a record is handed to the provider at most. Default: 3."
-    )
-    backoff: Annotated[timedelta, DurationBetween("0s", "24h")] = Field(
-        default=timedelta(minutes=5), description="Pause before attempt 2; doubled each time. Default: 5m."
-    )
-    retry_unqualified: bool = Field(
-        default=True, description="Whether an answer that fails its checks is asked for again. Default: true."
-    )
-    feedback: bool = Field(
-        default=False,
-        description="Whether a record that is asked again is told, after the prompt, why its last answer failed its "
-        "checks (places in the schema and rules, never the answer). Default: false.",
-    )
-    raise_output_cap: RaiseOutputCap | None = Field(
-        default=None,
-        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: "
-        "none, a cut answer is final.",
-    )
-    window: Window | None = Field(
-        default=None,
-        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the "
-        "pause is prolonged up to it. Default: none, at any time.",
-    )
-    codes: dict[CodeName, CodeClass] = Field(
-        default={},
-        description="What a record's error code or finish reason means, where the provider's table says otherwise or "
-        "does not have it; retryable, expired and cancelled are tried again. Default: none. A code in neither is tried "
-        "once more.",
-    )
-    small_set: Literal["wait", "on_demand", "review"] = Field(
-        default="wait",
-        description="What to do with a retry set below the provider's minimum. OpenAI has none. Default: wait.",
-    )
-
-    @property
-    def window_s(self) -> tuple[int, int] | None:
-        """Opening and closing as seconds after midnight UTC."""
-        if self.window is None:
-            return None
-        opens, closes = (int(moment[:2]) * 3600 + int(moment[3:]) * 60 for moment in self.window.split("-"))
-        return opens, closes
-
-
 class Target(Section):
     provider: Provider = Field(description="Provider to fall back to.")
     model: ModelName = Field(description="Exact model version there.")
 
 
 class Canary(Section):
-    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(description="Size of the first sample.")
+    records: Annotated[int, Field(ge=1, le=MAX_RECORDS)] = Field(
+        description="Size of the sample that is tried first; raised to what the provider takes at least. A job that is "
+        "hardly larger has no canary."
+    )
     min_acceptance: Share = Field(default=0.9, description="Share of it that must be accepted, 0 to 1. Default: 0.9.")
-    approval: Literal["auto", "manual"] = Field(default="auto", description="Who lets the rest go. Default: auto.")
+    approval: Literal["auto", "manual"] = Field(
+        default="auto",
+        description="What lets the rest go once the canary has passed: its figures (`auto`), or a person with "
+        "`tallybatch approve` (`manual`). Default: auto.",
+    )
+    approval_timeout: Annotated[timedelta, DurationBetween("1m", "7d")] = Field(
+        default=timedelta(hours=24),
+        description="How long a person may take, limits.deadline permitting; then the job ends EXPIRED. Default: 24h.",
+    )
+    strata: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (of `input.fields`) whose values must all be represented in the sample, beside size and "
+        "script of the records. Default: none.",
+    )
 
 
 class Shards(Section):
@@ -265,6 +194,11 @@ class Limits(Section):
     )
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
         default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."
+    )
+    allow_unpriced: bool = Field(
+        default=False,
+        description="Whether a model that no list has a price for may be used; what it costs is then unknown and "
+        "counted. Default: false, the file is refused.",
     )
     max_tokens_per_record: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -297,6 +231,11 @@ class Spec(Section):
         "Converse, InvokeModel; gemini: generateContent, embedContent. Default: the provider's first; for Bedrock's "
         "embedding models InvokeModel.",
         json_schema_extra=_drop_default,
+    )
+    lane: Literal["batch", "on_demand"] = Field(
+        default="batch",
+        description="`batch`: provider jobs; `on_demand`: one call per record at the full price, for models that take "
+        "no batches. Default: batch.",
     )
     aliases: dict[ModelName, ModelName] = Field(
         default={}, description="Model names that stand for an exact version. Default: none."

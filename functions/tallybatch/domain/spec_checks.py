@@ -181,6 +181,17 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
         yield Finding(("model",), "write it without `models/`, as answers name it", "model_not_exact")
 
 
+def _strata(spec: Spec) -> Iterator[Finding]:
+    """A shard holds only the fields that may leave the account."""
+    for number, name in enumerate(spec.canary.strata if spec.canary else ()):
+        path: Path = ("canary", "strata", number)
+        if spec.is_native:
+            yield Finding(path, "a native file's lines are whole requests and have no fields; remove it", "native")
+        elif name not in spec.input.fields:
+            near = nearest(name, list(spec.input.fields))
+            yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown_field")
+
+
 def _embeddings(spec: Spec) -> Iterator[Finding]:
     if not spec.is_embedding:
         return
@@ -235,6 +246,13 @@ def _keeps_long_enough(spec: Spec) -> Iterator[Finding]:
             yield Finding(("retention", name), reason, "retention")
 
 
+def _rescue(spec: Spec) -> Iterator[Finding]:
+    rescue, deadline = spec.retry.deadline_rescue, spec.limits.deadline
+    if rescue is not None and rescue >= deadline:
+        reason = f"{format_duration(rescue)} is not shorter than limits.deadline, {format_duration(deadline)}"
+        yield Finding(("retry", "deadline_rescue"), reason, "range")
+
+
 def _retries(spec: Spec) -> Iterator[Finding]:
     """What a retry can change of a request."""
     retry, base = spec.retry, spec.generation.get("max_output_tokens")
@@ -265,6 +283,7 @@ CHECKS: tuple[Check, ...] = (
     Check((("input", "format"), ("prompt", "user"), ("prompt", "system")), _prompt),
     Check((("input", "fields"), ("prompt", "user")), _fields),
     Check((("input", "fields"),), _listed_once),
+    Check((("canary",), ("input", "format"), ("input", "fields"), ("prompt", "user")), _strata),
     Check((("provider",), ("endpoint",), ("shards",), ("model",), ("aliases",)), _provider_limits),
     Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
     Check((("endpoint",), ("model",), ("aliases",)), _parameters),
@@ -272,4 +291,5 @@ CHECKS: tuple[Check, ...] = (
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retry",), ("generation",), ("input", "format"), ("endpoint",), ("model",), ("aliases",)), _retries),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),
+    Check((("retry", "deadline_rescue"), ("limits", "deadline")), _rescue),
 )

@@ -30,7 +30,59 @@ class RaiseOutputCap(Section):
     )
 
 
-ReviewWord = Literal["conflict", "refused", "unqualified", "truncated", "permanent", "exhausted", "over_cap"]
+class Retry(Section):
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3, description="How often a record is handed to the provider at most. Default: 3."
+    )
+    backoff: Annotated[timedelta, DurationBetween("0s", "24h")] = Field(
+        default=timedelta(minutes=5), description="Pause before attempt 2; doubled each time. Default: 5m."
+    )
+    retry_unqualified: bool = Field(
+        default=True, description="Whether an answer that fails its checks is asked for again. Default: true."
+    )
+    feedback: bool = Field(
+        default=False,
+        description="Whether a record that is asked again is told, after the prompt, why its last answer failed its "
+        "checks (places in the schema and rules, never the answer). Default: false.",
+    )
+    raise_output_cap: RaiseOutputCap | None = Field(
+        default=None,
+        description="Ask again, with a higher generation.max_output_tokens, where an answer was cut off. Default: "
+        "none, a cut answer is final.",
+    )
+    window: Window | None = Field(
+        default=None,
+        description="Part of the day in which attempts after the first may begin, in UTC, such as 22:00-06:00; the "
+        "pause is prolonged up to it. Default: none, at any time.",
+    )
+    codes: dict[CodeName, CodeClass] = Field(
+        default={},
+        description="What a record's error code or finish reason means, where the provider's table says otherwise or "
+        "does not have it; retryable, expired and cancelled are tried again. Default: none. A code in neither is tried "
+        "once more.",
+    )
+    small_set: Literal["wait", "on_demand", "review"] = Field(
+        default="wait",
+        description="What to do with records that are fewer than the provider takes in one job (Bedrock: 100). `wait`: "
+        "kept until others of the job can join them, else given up; `on_demand`: asked one by one at the full price; "
+        "`review`: left to people. OpenAI and Gemini have no minimum. Default: wait.",
+    )
+    deadline_rescue: Annotated[timedelta, DurationBetween("1m", "7d")] | None = Field(
+        default=None,
+        description="So long before the deadline the provider's jobs are cancelled, and what is open is asked one by "
+        "one, at the full price. Shorter than limits.deadline. Default: never.",
+    )
+
+    @property
+    def window_s(self) -> tuple[int, int] | None:
+        """Opening and closing as seconds after midnight UTC."""
+        if self.window is None:
+            return None
+        opens, closes = (int(moment[:2]) * 3600 + int(moment[3:]) * 60 for moment in self.window.split("-"))
+        return opens, closes
+
+
+ReviewWord = Literal["conflict", "refused", "unqualified", "truncated", "permanent", "exhausted", "over_cap", "too_few"]
 """The values of `retries.ReviewClass`."""
 
 
@@ -40,7 +92,8 @@ class Review(Section):
         description="Which records without an accepted answer wait for people instead of failing, once nothing more is "
         "automatic: conflict (answered twice, differently; then at once, else it is tried again), over_cap (out of its "
         "tokens or dollars, see limits), refused, unqualified, truncated, permanent, exhausted (out of tries or time "
-        "without an answer). A job with such records ends PARTIAL. Default: conflict, over_cap.",
+        "without an answer), too_few (see retry.small_set). A job with such records ends PARTIAL. Default: conflict, "
+        "over_cap.",
     )
 
 

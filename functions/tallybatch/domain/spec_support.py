@@ -32,10 +32,7 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("quality", "review_sample")),
-    Unsupported(("retry", "small_set"), only=("wait",)),
     Unsupported(("fallback",)),
-    Unsupported(("canary",)),
     Unsupported(("limits", "max_cost_usd")),
     Unsupported(("limits", "max_cost_per_record_usd")),
 )

@@ -12,7 +12,9 @@ FAILURES = {
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
     "missing": "The provider returned nothing for the record in every attempt.",
     "conflict": "Answered more than once with different content: never picked silently.",
+    "too_few": "Fewer records were left than the provider takes in one job: set retry.small_set to on_demand.",
     "rejected": "People looked at it and accepted no answer.",
+    "requeued": "People asked for one more try, and the deadline passed before it.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""
@@ -25,6 +27,7 @@ REVIEWS = {
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
     "truncated": "The answer was cut off.",
     "permanent": "The request itself is wrong: the code of each record in the outcomes says how.",
+    "too_few": "Fewer records were left than the provider takes in one job.",
 }
 """By `ReviewClass`, for records that wait for people."""
 
@@ -37,6 +40,7 @@ ANOMALIES = {
     "model_drift": "Answered by another model version than the one asked for: marked on each such result.",
     "counts_disagree": "The provider's own counts differ from its files: the files count.",
     "duplicate_submission": "Other provider jobs for the same work: cancelled; what they had done is booked.",
+    "reply_lost": "Single calls that were sent and whose answers were lost: repeated, and booked as if paid twice.",
     "unknown_code": "Failed with a code that no table knows: tried once more; `retry.codes` can say what it means.",
     "fetched_again": "A result file came damaged, was fetched again, and is whole or less damaged now.",
     "results_gone": "Result files that the provider no longer had when they were fetched.",

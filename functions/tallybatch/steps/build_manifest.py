@@ -6,9 +6,10 @@ that an event that is delivered again after a crash finds the work done so far a
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,27 +17,35 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.contracts import ObjectCreated, S3Event
 from tallybatch.domain import identity
+from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
+from tallybatch.domain.plan import plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
-from tallybatch.domain.records import NativeReader, RecordReader
+from tallybatch.domain.records import NativeReader, RecordReader, decode_record
 from tallybatch.domain.rows import Job
-from tallybatch.domain.shards import ShardLimits
+from tallybatch.domain.shard_tail import even_tail
+from tallybatch.domain.shards import ShardFile, ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
+
+DRY_RUN = "dry-run"
+"""Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,10 @@ class _Drop:
     @property
     def version(self) -> str:
         return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
+
+    @property
+    def is_dry(self) -> bool:
+        return self.info.intent == DRY_RUN
 
     @property
     def spec_digest(self) -> str:
@@ -194,7 +207,21 @@ def _read_source(
             keep_raw=spec.input.on_bad_line == "quarantine",
         )
         source.drain()
-    return prepared, source
+    shards = evened(prepared.shards, spec, folder, ports.formats)
+    return dataclasses.replace(prepared, shards=shards), source
+
+
+def evened(shards: Sequence[ShardFile], spec: Spec, folder: Path, formats: Formats) -> list[ShardFile]:
+    """A file's shards, none of which is below the usual minimum of its provider if that can be avoided. The account's
+    own minimum, a setting, must not change a job's key."""
+    requests = Requests(spec, formats)
+    return even_tail(
+        shards,
+        folder,
+        least=MIN_RECORDS.get(spec.provider, 1) if spec.lane == "batch" else 1,
+        max_bytes=spec.shards.max_bytes,
+        measure=lambda line: len(requests.line(decode_record(line))),
+    )
 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
@@ -221,8 +248,11 @@ def _accept(
     drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
+    if "on_demand" in (drop.spec.lane, drop.spec.retry.small_set):
+        least = 1
     if prepared.records < least:
         raise _too_few(drop, prepared.records, least)
+    canary = drop.spec.canary
     snapshot = SourceSnapshot(
         bucket=ports.objects.bucket,
         key=drop.info.key,
@@ -232,18 +262,22 @@ def _accept(
         lines=prepared.lines,
         quarantined_lines=prepared.lines - prepared.records,
     )
+    prices = job_prices(drop.spec, price_book(ports.objects, drop.place.tenant), at=ports.clock.now())
     manifest = describe(
         drop.spec,
         drop.place,
         snapshot,
         prepared.shards,
+        prices=prices,
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
+        canary_records=canary_size(canary.records, prepared.records, least) if canary else 0,
     )
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
-    if job is None:
+    if job is None or (job.dry_run and not drop.is_dry):
+        refuse_unpriced(drop.spec, prices, where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -253,6 +287,9 @@ def _accept(
         if bad_lines:
             ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
+    elif drop.is_dry:
+        if job.dry_run:
+            _put_plan(manifest, drop, keys, ports)
     elif job.state in JOB_REOPENABLE and job.drop != drop.version:
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
@@ -261,8 +298,9 @@ def _accept(
         )
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-        ports.executions.start(job.execution_name, payload.model_dump())
+        if job.dry_run:
+            return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
+        start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
 
 
@@ -273,7 +311,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
         "the file has too few records",
         [Problem(reason, code="below_minimum")],
         where=drop.place.key,
-        do="drop a larger file, or use a provider without a minimum; nothing was spent",
+        do="drop a larger file, or set retry.small_set: on_demand in the spec; nothing was spent",
     )
 
 
@@ -281,27 +319,30 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return replace(
+    return next_run(
         job,
-        state=JobState.VALIDATED,
-        run=job.run + 1,
-        attempt=job.attempt + 1,
-        execution_name=identity.execution_name(job.job_key, job.run + 1),
+        now=now,
+        deadline_s=drop.spec.limits.deadline.total_seconds(),
         spec_digest=drop.spec_digest,
         golden_sha256=golden_sha256,
         drop=drop.version,
-        cancel_requested_at=0,
-        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
-        reason="",
-        updated_at=now,
     )
 
 
 def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
-    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays."""
+    """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays; only
+    those of a dry run make room, for nothing was done by them."""
     tag = retention(drop.spec, "results")
-    _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
-    _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+    dry = ports.ledger.job(manifest.job_key)
+    if dry is not None and dry.dry_run:
+        ports.objects.put(keys.spec, drop.spec_bytes, content_type="application/yaml", retention=tag)
+        ports.objects.put(keys.manifest, manifest.to_bytes(), content_type="application/json", retention=tag)
+        _put_plan(manifest, drop, keys, ports)
+    else:
+        _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
+        _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
+        if drop.is_dry:
+            _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
@@ -323,10 +364,22 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
         spec_digest=drop.spec_digest,
         golden_sha256=manifest.golden_sha256,
         drop=drop.version,
+        dry_run=drop.is_dry,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)
     assert created is not None  # noqa: S101 - rows are never deleted
+    if created.dry_run and not drop.is_dry:
+        earnest = replace(job, version=created.version)
+        return change_job(
+            ports.ledger, job.job_key, lambda row: replace(earnest, version=row.version) if row.dry_run else None
+        )
     return created
+
+
+def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
+    """What the job would take; the newest drop's, as long as none was in earnest."""
+    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:
@@ -337,14 +390,14 @@ def _put_first(objects: Objects, key: str, body: bytes, content_type: str, reten
 
 
 def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
-    """A label is bound to the content it first had."""
+    """A label is bound to the content it first had; a dry run only looks."""
     spec = drop.spec
     if spec.prompt is None:
         return
     ours = spec.prompt_content_digest
     label = f"{drop.place.tenant}#{drop.place.spec}#{spec.prompt.version}"
-    stored = ledger.pin("PROMPT", label, ours)
-    if stored != ours:
+    stored = ledger.pinned("PROMPT", label) if drop.is_dry else ledger.pin("PROMPT", label, ours)
+    if stored not in ("", ours):
         reason = f"version {spec.prompt.version!r} has digest {stored[:16]} already; this prompt has {ours[:16]}"
         raise BadInput(
             "a prompt version was changed",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tallybatch.contracts import FailInput, SealReply
 from tallybatch.domain.closure import Closure
-from tallybatch.domain.errors import NotFound
+from tallybatch.domain.errors import ApprovalExpired, ApprovalRejected, NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
@@ -18,6 +18,9 @@ from tallybatch.report.write import write_report
 from tallybatch.steps import admit_job
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import advance_job
+
+_ENDINGS = {ApprovalExpired.__name__: JobState.EXPIRED, ApprovalRejected.__name__: JobState.CANCELLED}
+"""By the error's name; every other ends FAILED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,22 @@ def run(request: FailInput, ports: Ports) -> SealReply:
     keys = JobKeys(request.tenant, request.job_key)
     known = ports.ledger.job(request.job_key)
     attempt = known.attempt if known else request.attempt
+    ending = _ENDINGS.get(str(request.error.get("Error", "")), JobState.FAILED)
     job = advance_job(
         ports.ledger,
         ports.clock,
         request.job_key,
-        JobState.FAILED,
+        ending,
         attempt=attempt,
         reason=_reason(request),
         report=ports.objects.uri(keys.report_html),
     )
-    if job.state is JobState.FAILED:
+    if job.state is ending:
         report = failure_report(job, _manifest(keys, ports.objects), _closure(keys, attempt, ports.objects))
         write_report(ports.objects, keys, report)
         ports.events.publish(
-            "JobFailed", {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason}
+            f"Job{ending.value.title()}",
+            {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason},
         )
     admit_job.leave(request.job_key, ports.ledger, ports.clock)
     return SealReply(tenant=job.tenant, job_key=job.job_key, state=job.state.value)

@@ -12,6 +12,7 @@ from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.retention import RetentionClass, retention_tag
 from tallybatch.domain.retries import RaisedCap, RetryPolicy, ReviewClass
+from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Objects
@@ -34,12 +35,13 @@ class JobContext:
     def retry_policy(self) -> RetryPolicy:
         retry, limits = self.spec.retry, self.spec.limits
         raised, base = retry.raise_output_cap, self.spec.generation.get("max_output_tokens")
+        few = {ReviewClass.TOO_FEW} if retry.small_set == "review" else set()
         cost = limits.max_cost_per_record_usd
         return RetryPolicy(
             retry.max_attempts,
             retry.backoff.total_seconds(),
             retry.retry_unqualified,
-            frozenset(map(ReviewClass, self.spec.review.classes)),
+            frozenset(map(ReviewClass, self.spec.review.classes)) | few,
             max_tokens=limits.max_tokens_per_record,
             max_nano_usd=int(cost * NANO_USD) if cost is not None else None,
             raised_cap=RaisedCap(base, raised.factor, raised.max) if raised is not None and base else None,
@@ -51,6 +53,14 @@ class JobContext:
     def codes(self) -> Mapping[str, OutcomeClass]:
         """The classes that the spec gives to codes, whatever the provider's table says."""
         return {code: OutcomeClass(word) for code, word in self.spec.retry.codes.items()}
+
+    @property
+    def has_canary(self) -> bool:
+        return self.manifest.canary_records > 0
+
+    def in_canary(self, job: Job, attempt: int) -> bool:
+        """Whether an attempt holds records of the canary only."""
+        return self.has_canary and (not job.released or attempt <= job.released)
 
     def retention(self, kind: RetentionClass) -> str:
         """The tag of an object of this job, as `Objects.put_once` takes it."""

@@ -29,7 +29,7 @@ class _Member(msgspec.Struct):
 
 
 _decode_member = msgspec.json.Decoder(_Member).decode
-_decode_items = msgspec.json.Decoder(list[dict[str, str | int]]).decode
+_decode_items = msgspec.json.Decoder(list[dict[str, str | int | bool]]).decode
 
 
 def record_ids(objects: Objects, keys: JobKeys, shard_sha256: str) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,23 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
 from tallybatch.domain import quotas
-from tallybatch.domain.closure import Closure, OpenRecord
+from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.records import decode_record, encode_record
+from tallybatch.domain.rows import Job
+from tallybatch.domain.shard_tail import even_tail
 from tallybatch.domain.shards import BYTES_PER_TOKEN, ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
+from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_items, was_planned
+from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.review_decisions import carry_out
 from tallybatch.steps.transitions import advance_job
 
 
@@ -34,43 +40,73 @@ class Ports:
     events: Events
     clock: Clock
     formats: Formats
+    min_records: Mapping[str, int] = field(default_factory=lambda: MIN_RECORDS)
+    """Records that a provider job must have, by provider."""
 
 
 def run(request: JobInput, ports: Ports) -> AttemptPlan:
     context = load_job(ports.objects, request.tenant, request.job_key)
-    items_key, count = _plan(request, context, ports)
+    items_key, items = _plan(request, context, ports)
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.SUBMITTING, attempt=request.attempt)
-    if request.attempt == 1:
+    if request.attempt == 1 and not request.next_shard:
         ports.events.publish("JobStarted", {"job_key": job.job_key, "tenant": job.tenant, "expected": job.expected})
+    key, count, following = wave(request, items_key, items, context, job, objects=ports.objects, ledger=ports.ledger)
     return AttemptPlan(
         tenant=request.tenant,
         job_key=request.job_key,
         bucket=request.bucket,
         attempt=request.attempt,
-        items_key=items_key,
+        items_key=key,
         shard_count=count,
         max_parallel=context.spec.shards.max_parallel,
+        next_shard=following,
+        wave=next_wave(request.wave) if following else 1,
     )
 
 
-def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, int]:
-    """The list of shards and its length. A plan that is there stays; a cancelled job gets none, so that a later run
-    still knows what was never handed over."""
+def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
+    """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
+    what was never handed over. An attempt of decisions has nothing to hand over either."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
-    if objects.head(items_key) is None:
-        job = ports.ledger.job(request.job_key)
-        if job is not None and job.cancel_requested_at:
+    job = ports.ledger.job(request.job_key)
+    if job is not None and job.review is not None and job.review.attempt == attempt:
+        carry_out(job.review, context, ports.objects, ports.ledger)
+        items_key = context.keys.no_items(attempt)
+        objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
+    elif objects.head(items_key) is None:
+        if job is not None and (job.cancel_requested_at or job.partial_requested_at):
             items_key = context.keys.no_items(attempt)
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
-            items = _retry_items(context, attempt, ports)
+            held_too = job is None or not context.in_canary(job, attempt)
+            before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
+            items = _retry_items(before, context, attempt, ports, held_too=held_too)
+            items = _in_lanes(items, context, attempt, before, job, ports)
+        elif context.has_canary:
+            items = _in_lanes(_canary_items(context, attempt, ports), context, attempt, None, job, ports)
         else:
             items = [_item(context, attempt, s.shard_id, s) for s in context.manifest.shards]
+            items = _in_lanes(items, context, attempt, None, job, ports)
             _check_quota(items, ports.ledger)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
-    return items_key, len(msgspec.json.decode(objects.get(items_key)))
+    return items_key, [ShardItem.model_validate(item) for item in msgspec.json.decode(objects.get(items_key))]
+
+
+def _in_lanes(
+    items: list[ShardItem], context: JobContext, attempt: int, before: Closure | None, job: Job | None, ports: Ports
+) -> list[ShardItem]:
+    return in_lanes(
+        items,
+        context,
+        ports.objects,
+        attempt=attempt,
+        now=ports.clock.now(),
+        deadline_at=job.deadline_at if job is not None else 0,
+        least=ports.min_records.get(context.manifest.provider, 1),
+        before=before,
+    )
 
 
 def _check_quota(items: list[ShardItem], ledger: Ledger) -> None:
@@ -103,23 +139,50 @@ def _item(context: JobContext, attempt: int, shard_id: str, shard: ShardEntry | 
     )
 
 
-def _retry_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
-    """Retry shards, merged over their parents; each line keeps its parent and the reason."""
-    spec = context.spec
-    closure = closure_after(attempt - 1, context, ports.objects, ports.ledger, ports.clock)
-    most = quotas.largest(ports.ledger.quota_pool(spec.provider), spec.model_resolved, "tokens")
-    max_bytes = spec.shards.max_bytes if most is None else min(spec.shards.max_bytes, most * BYTES_PER_TOKEN)
-    limits = ShardLimits(spec.shards.max_records, max_bytes)
+def _canary_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
+    requests = Requests(context.spec, ports.formats)
+    lines = canary_lines(context, attempt, requests, ports.objects)
+    return _cut(lines, f"{CANARY}{attempt}", context, attempt, requests, ports)
+
+
+def _retry_items(
+    closure: Closure, context: JobContext, attempt: int, ports: Ports, *, held_too: bool
+) -> list[ShardItem]:
+    """Retry shards, merged over their parents; each line keeps its parent and the reason. `held_too`: with the records
+    that were held back while the canary ran."""
+    requests = Requests(context.spec, ports.formats)
+    lines = _retry_lines(closure, context, attempt, requests, ports.objects, held_too=held_too)
+    retries = _cut(lines, f"r{attempt}", context, attempt, requests, ports)
+    return retries + _resumed(closure, context, ports.objects)
+
+
+def _cut(
+    lines: Iterator[tuple[bytes, int]],
+    prefix: str,
+    context: JobContext,
+    attempt: int,
+    requests: Requests,
+    ports: Ports,
+) -> list[ShardItem]:
+    """Store lines, with the sizes of their requests, as shards; none is larger than the quota for all."""
+    shards_of, manifest = context.spec.shards, context.manifest
+    most = quotas.largest(ports.ledger.quota_pool(manifest.provider), manifest.model_resolved, "tokens")
+    max_bytes = shards_of.max_bytes if most is None else min(shards_of.max_bytes, most * BYTES_PER_TOKEN)
+    limits = ShardLimits(shards_of.max_records, max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
-        requests = Requests(spec, ports.formats)
-        for line, request_bytes in _retry_lines(closure, context, attempt, requests, ports.objects):
+        for line, request_bytes in lines:
             writer.add(line, request_bytes)
-        shards = writer.close()
+        shards = even_tail(
+            writer.close(),
+            Path(folder),
+            least=ports.min_records.get(context.manifest.provider, 1),
+            max_bytes=limits.max_bytes,
+            measure=lambda line: len(requests.line(decode_record(line))),
+        )
         for shard in shards:
             _store(shard, context, ports.objects)
-    retries = [_item(context, attempt, f"r{attempt}-{s.shard_id}", s) for s in shards]
-    return retries + _resumed(closure, context, ports.objects)
+    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s) for s in shards]
 
 
 def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:
@@ -139,13 +202,13 @@ def _store(shard: ShardFile, context: JobContext, objects: Objects) -> None:
 
 
 def _retry_lines(
-    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects
+    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects, *, held_too: bool
 ) -> Iterator[tuple[bytes, int]]:
     """Walk the open records and the manifest's shards side by side; both are in the same order."""
     decode: Any = msgspec.json.Decoder(OpenRecord).decode
     with objects.open(closure.open_key) as stream:
         waiting: dict[str, OpenRecord] = {}
-        open_records = (decode(line) for line in read_zstd_lines(stream))
+        open_records = (record for record in map(decode, read_zstd_lines(stream)) if held_too or record.reason != HELD)
         upcoming: OpenRecord | None = next(open_records, None)
         for shard in context.manifest.shards:
             while upcoming is not None and upcoming.shard_id == shard.shard_id:

@@ -45,9 +45,12 @@ def run(item: ShardItem, ports: Ports, *, waited_s: float, max_wait_s: float) ->
         reserve_quota.release(item, ports.ledger, ports.clock)
         return PollReply(status="terminal", state=job.state.value)
     ours = advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
-    if ours.cancel_requested_at and job.state is not ProviderState.CANCELLING:
+    until_rescue_s = item.rescue_at - ports.clock.now() if item.rescue_at else max_wait_s
+    if (ours.cancel_requested_at or until_rescue_s <= 0) and job.state is not ProviderState.CANCELLING:
         _cancel(item, job, ports)
     wait_s = min(max(FIRST_WAIT_S, waited_s * GROWTH), max_wait_s)
+    if 0 < until_rescue_s < wait_s:
+        wait_s = max(1, until_rescue_s)
     return PollReply(status="running", wait_s=round(wait_s), state=job.state.value)
 
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import Orphan, SweepGap
 from tallybatch.domain import submitting
+from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.rows import Submission
+from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.ports import TERMINAL_STATES, Clock, Events, Ledger, ProviderApi, ProviderJob
 from tallybatch.steps.submit_shard import submission_at
 from tallybatch.steps.transitions import change_submission
@@ -138,6 +138,8 @@ class ProviderSweep:
 def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None:
     """The row that knows the job. After collection nobody harvests a duplicate any more, so that one is noted, together
     with its tokens, only once its bill is final."""
+    if row.lane == ON_DEMAND and row.state is not SubmissionState.RECONCILED:
+        return None
     if row.state not in _COLLECTED:
         return submitting.settle(row, job.id, job.marker, now)
     if row.state is SubmissionState.COLLECTED or job.state not in TERMINAL_STATES:
@@ -152,4 +154,4 @@ def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None
 
 
 def _tokens(job: ProviderJob) -> dict[str, int] | None:
-    return msgspec.structs.asdict(job.usage) if job.usage is not None else None
+    return tokens_of(job.usage) if job.usage is not None else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tallybatch.contracts import QuotaReply, ShardItem
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.quota_rows import RANKS, Amount, Hold, place
+from tallybatch.domain.quotas import Decision
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.ports import Clock, Ledger
 from tallybatch.steps import quota
@@ -26,23 +27,29 @@ class Ports:
 
 
 def run(item: ShardItem, ports: Ports) -> QuotaReply:
-    """`go` for what is reserved, and for what needs nothing any more: SubmitShard tells how that one ends."""
+    """`go` for what is reserved, and for what needs nothing any more: SubmitShard tells how that one ends, or hands it
+    to the on-demand lane when it is too late for a provider's job."""
     ledger, now = ports.ledger, ports.clock.now()
     row = ledger.submission(item.job_key, item.attempt, item.shard_id)
     if row is not None and row.state is not _S.QUOTA_REFUSED:
         if row.state in OUT:
             quota.ask(_wish(item, now), ledger, ports.clock, force=True)
         return QuotaReply(status="go")
-    if row is not None and now < row.not_before and not _has_ended(ledger.job(item.job_key), now):
-        return QuotaReply(status="wait", wait_s=_until(row, ledger.job(item.job_key), now), why="the provider refused")
-    decision = quota.ask(_wish(item, now), ledger, ports.clock)
+    if 0 < item.rescue_at <= now:
+        release(item, ledger, ports.clock)
+        return QuotaReply(status="go")
+    if row is not None and now < row.not_before:
+        decision = Decision(granted=False, wait_s=math.ceil(row.not_before - now))
+    else:
+        decision = quota.ask(_wish(item, now), ledger, ports.clock)
     if decision.granted:
         return QuotaReply(status="go")
     job = ledger.job(item.job_key)
     if _has_ended(job, now):
         release(item, ledger, ports.clock)
         return QuotaReply(status="go")
-    wait_s = _within(decision.wait_s, job, now)
+    ends = [moment - now for moment in (job.deadline_at if job is not None else 0, item.rescue_at) if moment]
+    wait_s = max(1, math.ceil(min(decision.wait_s, *ends))) if ends else decision.wait_s
     return QuotaReply(status="wait", wait_s=wait_s, position=decision.position, why=decision.never)
 
 
@@ -83,13 +90,3 @@ def _wish(item: ShardItem, now: float) -> Hold:
 def _has_ended(job: Job | None, now: float) -> bool:
     """Cancelled, or past its deadline: nothing of it is handed over any more."""
     return job is not None and (bool(job.cancel_requested_at) or bool(job.deadline_at and now >= job.deadline_at))
-
-
-def _until(row: Submission, job: Job | None, now: float) -> int:
-    return _within(row.not_before - now, job, now)
-
-
-def _within(wait_s: float, job: Job | None, now: float) -> int:
-    """Not beyond the job's deadline."""
-    left = job.deadline_at - now if job is not None and job.deadline_at else wait_s
-    return max(1, math.ceil(min(wait_s, left)))

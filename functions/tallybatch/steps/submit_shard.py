@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem, SubmitReply
-from tallybatch.domain import submitting
+from tallybatch.domain import lanes, submitting
 from tallybatch.domain.errors import CreateUnknown, Permanent, ProviderRefused, QuotaRefused
 from tallybatch.domain.identity import submission_key
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass
-from tallybatch.domain.rows import Evidence, Submission
+from tallybatch.domain.rows import ON_DEMAND, Evidence, Submission
+from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.domain.submitting import Next, SubmitRules
 from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderApi, ProviderJob
 from tallybatch.steps import reserve_quota
@@ -45,12 +47,17 @@ class Ports:
     provider: ProviderApi
     clock: Clock
     formats: Formats
+    min_records: Mapping[str, int] = field(default_factory=lambda: MIN_RECORDS)
+    """Records that a provider job must have, by provider."""
 
 
 def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: float) -> SubmitReply:
     row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
     now = ports.clock.now()
     step = submitting.next_step(row, now)
+    rescue = 0 < item.rescue_at <= now
+    if step is Next.WAIT and rescue:
+        step = Next.CLAIM
     if step is Next.RESOLVE and row is not None:
         row = _resolve(item, row, ports, rules)
         step = submitting.next_step(row, ports.clock.now())
@@ -70,11 +77,15 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
     assert row is not None  # noqa: S101 - each branch above has set it
     if row.state is SubmissionState.QUOTA_REFUSED:
         reserve_quota.refused(row, ports.ledger, ports.clock)
-    elif row.state in _NOTHING_OUT:
+    elif row.state in _NOTHING_OUT or row.lane == ON_DEMAND:
         reserve_quota.release(item, ports.ledger, ports.clock)
     if row.provider_job_id and row.state is SubmissionState.SUBMITTED:
         advance_job(ports.ledger, ports.clock, item.job_key, JobState.SUBMITTED, attempt=item.attempt)
-    return _reply(row, ports.clock.now(), unknown_wait_s, deadline_at=deadline_at)
+    reply = _reply(row, ports.clock.now(), unknown_wait_s, deadline_at=deadline_at)
+    until_rescue_s = item.rescue_at - ports.clock.now()
+    if 0 < until_rescue_s < reply.wait_s:
+        return reply.model_copy(update={"wait_s": math.ceil(until_rescue_s)})
+    return reply
 
 
 def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: float) -> SubmitReply:
@@ -84,6 +95,8 @@ def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: f
         return SubmitReply(status="refused")
     if row.state is SubmissionState.QUOTA_REFUSED:
         return SubmitReply(status="quota", wait_s=max(1, math.ceil(min(row.not_before, deadline_at) - now)))
+    if row.lane == ON_DEMAND:
+        return SubmitReply(status="on_demand")
     if row.provider_job_id:
         return SubmitReply(status="submitted", provider_job_id=row.provider_job_id)
     return SubmitReply(status="unknown", wait_s=max(1, round(unknown_wait_s)))
@@ -108,7 +121,7 @@ def _claim_and_create(
 ) -> Submission:
     context = load_job(ports.objects, item.tenant, item.job_key)
     now = ports.clock.now()
-    fresh = submitting.next_generation(row, now) if row else _first_generation(item, context, now)
+    fresh = submitting.next_generation(row, now) if row else first_generation(item, context, now)
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )
@@ -126,6 +139,8 @@ def _claim_and_create(
     if now >= deadline_at:
         late = _too_late(fresh, now)
         return ports.ledger.put_submission(late, expected_version=expected_version) or _reread(item, ports)
+    if other := _not_as_a_job(item, fresh, context, ports):
+        return ports.ledger.put_submission(other, expected_version=expected_version) or _reread(item, ports)
     uri = ports.objects.uri(prepared.request_key)
     with ports.objects.open(prepared.request_key) as body:
         try:
@@ -142,6 +157,22 @@ def _claim_and_create(
     return _create(mine, context, ports)
 
 
+def _not_as_a_job(item: ShardItem, row: Submission, context: JobContext, ports: Ports) -> Submission | None:
+    """The row of what no provider job is made for: the deadline is near, or there are fewer records than a job must
+    have, now that those answered or in flight elsewhere are known. None for all others."""
+    now = ports.clock.now()
+    if 0 < item.rescue_at <= now:
+        return lanes.kept_back(row, now, code=lanes.RESCUE, outcome=OutcomeClass.WAITING)
+    if row.input_records >= ports.min_records.get(ports.provider.name, 1):
+        return None
+    small_set = context.spec.retry.small_set
+    if small_set == ON_DEMAND:
+        return lanes.opened(row, now)
+    waits = small_set == "wait" and item.can_grow
+    outcome = OutcomeClass.WAITING if waits else OutcomeClass.TOO_FEW
+    return lanes.kept_back(row, now, code=lanes.TOO_FEW, outcome=outcome)
+
+
 def place_of(row: Submission) -> str:
     """Where a marker leads: what the sweeper looks up when it meets one at a provider."""
     return f"{row.job_key}/{row.attempt}/{row.shard_id}"
@@ -156,7 +187,8 @@ def submission_at(marker: str, ledger: Ledger) -> Submission | None:
     return ledger.submission(job_key, int(attempt), shard_id)
 
 
-def _first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
+def first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
+    """The row of a submission that nobody has begun."""
     return Submission(
         job_key=item.job_key,
         tenant=item.tenant,

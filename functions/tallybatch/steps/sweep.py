@@ -97,7 +97,7 @@ def _restarted(job: Job, ports: Ports) -> str:
     """Start the next execution of a job whose own has ended without ending it; it goes on from the ledger, in the same
     attempt. Of several sweeps one wins. Returns the execution's name, "" for a job that is well or was left alone."""
     now = ports.clock.now()
-    if job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
+    if job.dry_run or job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
         return ""
     if ports.executions.running(job.execution_name):
         return ""

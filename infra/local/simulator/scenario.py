@@ -36,6 +36,9 @@ class RecordFault(StrEnum):
     FENCED_JSON = "fenced_json"
     WRONG_MODEL = "wrong_model"
     U2028 = "u2028"
+    CACHED_PROMPT = "cached_prompt"
+    THINKING = "thinking"
+    LONG_PROMPT = "long_prompt"
 
     MISSING = "missing"
     STATUS_ZERO = "status_zero"
@@ -53,6 +56,9 @@ class RecordFault(StrEnum):
     BLANK_LINES = "blank_lines"
     BOM = "bom"
 
+
+ANSWER_FAULTS = frozenset(list(RecordFault)[: list(RecordFault).index(RecordFault.MISSING)])
+"""Those that change the answer itself, so that a synchronous call can have them too."""
 
 CALL_FAULTS: dict[str, str] = {
     "lost_reply": "",

@@ -30,7 +30,9 @@ ACTS = {
     "Retryable": Retryable, "ProviderUnavailable": Retryable, "CreateUnknown": Retryable, "QuotaRefused": Retryable,
     "LedgerBusy": Retryable, "Permanent": Permanent, "ProviderRefused": Permanent, "ResultsGone": Permanent,
     "NotClosed": Permanent, "NotFound": Permanent, "ObjectDamaged": Permanent, "Conflict": None, "BadInput": None,
+    "RolloutStopped": Permanent, "ApprovalRejected": Permanent, "ApprovalExpired": Permanent,
     "TallybatchError": None,
+    "AnswerUnknown": Retryable,
 }  # fmt: skip
 
 

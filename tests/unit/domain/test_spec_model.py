@@ -162,7 +162,7 @@ def test_given_a_spec_when_resolved_then_each_key_is_there_in_human_units() -> N
     assert form["retention"] == {"inbox": "30d", "working": "30d", "raw": "90d", "results": "365d"}
     assert form["retry"] == {
         "max_attempts": 3, "backoff": "5m", "retry_unqualified": True, "feedback": False, "raise_output_cap": None,
-        "window": None, "codes": {}, "small_set": "wait",
+        "window": None, "codes": {}, "small_set": "wait", "deadline_rescue": None,
     }  # fmt: skip
     assert form["review"] == {"classes": ["conflict", "over_cap"]}
     assert (form["limits"]["deadline"], form["shards"]["max_bytes"]) == ("48h", "100MB")
@@ -228,4 +228,4 @@ def test_given_the_json_schema_when_read_then_it_says_what_is_not_supported_yet(
     ]
 
     assert len(noted) == len(UNSUPPORTED)
-    assert {"Spec.canary", "Limits.max_cost_usd", "Generation.tools"} <= set(noted)
+    assert {"Input.redact", "Generation.tools"} <= set(noted)

@@ -27,11 +27,7 @@ def the_problem(text: str) -> Problem:
 UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
-    ("quality: {review_sample: 20}", "quality.review_sample"),
-    ("retry: {small_set: on_demand}", "retry.small_set"),
-    ("retry: {small_set: review}", "retry.small_set"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
-    ("canary: {records: 50, min_acceptance: 0.9, approval: auto}", "canary"),
     ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
     ("limits: {max_cost_per_record_usd: 0.01}", "limits.max_cost_per_record_usd"),
     ("limits: {priority: high}", "limits.priority"),

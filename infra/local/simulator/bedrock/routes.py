@@ -1,4 +1,4 @@
-"""The routes under `/bedrock`: rest-json over HTTP, as botocore's `bedrock` client calls them.
+"""The routes under `/bedrock`: rest-json over HTTP, as botocore's `bedrock` and `bedrock-runtime` clients call them.
 
 An ARN comes percent-encoded in one path segment; the server has decoded the path when it gets here, so the route takes
 slashes too.
@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from infra.local.simulator.bedrock.model import PROVIDER, ApiError, Json, invalid
 from infra.local.simulator.bedrock.service import BedrockService
+from infra.local.simulator.bedrock.sync import SyncHandlers
 from infra.local.simulator.core import Core
 from infra.local.simulator.guard import Handler, guarded
 from infra.local.simulator.scenario import Call
@@ -53,11 +54,14 @@ class BedrockSimulator:
         return self._service.table()
 
     def routes(self) -> list[BaseRoute]:
+        sync = SyncHandlers(self._core)
         return [
             self._route("POST", "/model-invocation-job", "create", self.create),
             self._route("GET", "/model-invocation-jobs", "list", self.list),
             self._route("POST", "/model-invocation-job/{job:path}/stop", "cancel", self.stop),
             self._route("GET", "/model-invocation-job/{job:path}", "get", self.get),
+            self._route("POST", "/model/{model:path}/converse", "sync", sync.handler("Converse")),
+            self._route("POST", "/model/{model:path}/invoke", "sync", sync.handler("InvokeModel")),
             Route("/{rest:path}", _nowhere, methods=["GET", "POST", "PUT", "DELETE"]),
         ]
 

@@ -13,6 +13,7 @@ from infra.local.simulator.gemini.batches import BatchHandlers
 from infra.local.simulator.gemini.files import FileHandlers
 from infra.local.simulator.gemini.model import EMBED, GENERATE, PROVIDER, ApiError, error_body
 from infra.local.simulator.gemini.service import GeminiService
+from infra.local.simulator.gemini.sync import SyncHandlers
 from infra.local.simulator.guard import Handler, guarded
 from infra.local.simulator.http import json_answer
 from infra.local.simulator.scenario import Call
@@ -39,6 +40,7 @@ class GeminiSimulator:
         """The more exact path comes first: a file's id may hold any character but a slash."""
         files = FileHandlers(self._core, self._service)
         batches = BatchHandlers(self._core, self._service)
+        sync = SyncHandlers(self._core)
         routes: list[BaseRoute] = []
         for version in VERSIONS:
             at = f"/{version}"
@@ -53,6 +55,8 @@ class GeminiSimulator:
                     self._route("POST", f"{at}/models/{{model}}:{method}", "create", batches.create(method))
                     for method in (GENERATE, EMBED)
                 ),
+                self._route("POST", f"{at}/models/{{model}}:generateContent", "sync", sync.handler(GENERATE)),
+                self._route("POST", f"{at}/models/{{model}}:embedContent", "sync", sync.handler(EMBED)),
                 self._route("GET", f"{at}/batches", "list", batches.list),
                 self._route("POST", f"{at}/batches/{{batch_id}}:cancel", "cancel", batches.cancel),
                 self._route("GET", f"{at}/batches/{{batch_id}}", "get", batches.get),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from tallybatch.domain.errors import CreateUnknown
+from tallybatch.domain.errors import AnswerUnknown, CreateUnknown
 
 if TYPE_CHECKING:
     import httpx2
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MAX_WHY_CHARS = 300
 RETRYABLE_STATUSES = frozenset({0, 408, 409, 425, 429, 499})
 """Below 500. 0: seen in error files whose job counts no failure ([report] tidyverse/ellmer#830)."""
+RECORD_STATUSES = frozenset({400, 413, 422})
+"""Answers to a synchronous call that are about its request alone."""
 REFUSED_CREATE_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 414, 415, 422, 431, 451})
 """Answers to create that say that nothing was created. Every other failure leaves that open."""
 ACCOUNT_STATUSES = frozenset({401, 402, 403, 407})
@@ -42,6 +44,10 @@ def create_unknown(where: str, why: str) -> CreateUnknown:
         why=why,
         do="look for the submission_key in the provider's job list before anything is created again",
     )
+
+
+def answer_unknown(where: str, why: str, reply: bytes = b"") -> AnswerUnknown:
+    return AnswerUnknown("the call was sent, and no answer came that counts", reply=reply, where=where, why=why)
 
 
 def never_connected(error: BaseException | None, request: httpx2.Request | None = None) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 MAX_MESSAGE_CHARS = 2_000
 """Of a provider's words about one record."""
 
@@ -28,3 +30,13 @@ def without_lone_surrogates(line: bytes) -> bytes:
         raise ValueError("the line is not JSON") from None
     text = json.dumps(value, ensure_ascii=False)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def embedded(body: bytes) -> bytes:
+    """A reply's body as part of a line: JSON as it came but for its line breaks, which no JSON string can hold;
+    anything else as a JSON string. Empty is null."""
+    try:
+        msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return msgspec.json.encode(body.decode(errors="replace")) if body else b"null"
+    return one_line(body.replace(b"\r", b" ").replace(b"\n", b" "))

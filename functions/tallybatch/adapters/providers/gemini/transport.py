@@ -56,16 +56,19 @@ class Transport:
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
         timeout_s: float | None = None,
     ) -> httpx2.Response:
-        """One request, sent once and without following a redirect. Raises `httpx2.HTTPError`, also for any status but
-        2xx."""
+        """One request, sent once and without following a redirect. `content` is a body that is JSON already. Raises
+        `httpx2.HTTPError`, also for any status but 2xx."""
+        headers = {"x-goog-api-key": self.key()}
         reply = self.client.request(
             method,
             self.base_url + path,
             params=params,
             json=body,
-            headers={"x-goog-api-key": self.key()},
+            content=content,
+            headers=headers if content is None else {**headers, "content-type": "application/json"},
             timeout=self._timeout_s if timeout_s is None else timeout_s,
         )
         return reply.raise_for_status()
