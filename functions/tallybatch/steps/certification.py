@@ -97,7 +97,6 @@ def certify(
             submissions=closure.submissions,
             tokens=total_tokens(closure),
             cost_usd=usd(total_money(closure).known_cost),
-            cost_usd=None,
             closed_at=closure.at,
             objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
             results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),
