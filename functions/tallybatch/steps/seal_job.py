@@ -41,12 +41,12 @@ class Ports:
 
 
 def run(request: JobInput, ports: Ports) -> SealReply:
-    reply = _seal(request, ports)
+    reply = _end(request, ports)
     admit_job.leave(request.job_key, ports.ledger, ports.clock)
     return reply
 
 
-def _seal(request: JobInput, ports: Ports) -> SealReply:
+def _end(request: JobInput, ports: Ports) -> SealReply:
     context = load_job(ports.objects, request.tenant, request.job_key)
     closure = read_closure(ports.objects, context.keys, request.attempt)
     job = ports.ledger.job(request.job_key)
