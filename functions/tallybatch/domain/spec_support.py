@@ -33,8 +33,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
     Unsupported(("limits", "max_cost_usd")),
-    Unsupported(("limits", "max_cost_per_record_usd")),
-    Unsupported(("limits", "priority"), only=("normal",)),
 )
 
 

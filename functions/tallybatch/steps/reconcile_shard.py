@@ -116,7 +116,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
     """At which a submission is booked, None if nobody knew it when the job began. `context` is that of its target."""
-    return find(context.manifest.prices, row.provider, context.spec.model_resolved, "batch")
+    return find(context.manifest.prices, row.provider, context.spec.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -384,8 +384,6 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return (
-        replace(before, tokens=tokens, nano_usd=before.nano_usd + (cost or 0), unknown_codes=codes)
-        if tokens or codes
-        else before
-    )
+    if not (tokens or codes or cost):
+        return before
+    return replace(before, tokens=tokens, nano_usd=before.nano_usd + (cost or 0), unknown_codes=codes)

@@ -28,7 +28,6 @@ UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
     ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
-    ("limits: {max_cost_per_record_usd: 0.01}", "limits.max_cost_per_record_usd"),
     ("limits: {priority: high}", "limits.priority"),
 ]
 
