@@ -13,12 +13,12 @@ from tallybatch.domain.errors import Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
-from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.models import answered_by
 from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
@@ -199,7 +199,7 @@ def _sets(closure: Closure) -> Report:
             for name, count in _largest_first(closure.in_review).items()
         ],
         "attempts": _attempts(closure),
-        "answered_by": _answered_by(closure),
+        "answered_by": answered_by(closure),
         "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
         "anomalies": [
             {"anomaly": name, "count": count, "meaning": ANOMALIES.get(name, "")}
@@ -277,28 +277,6 @@ def _attempts(closure: Closure) -> list[Report]:
                 "tokens": _sum(entry.tokens for entry in entries),
                 "began_at": min((entry.submitted_at for entry in entries if entry.submitted_at), default=0),
                 "ended_at": max((entry.terminal_at for entry in entries), default=0),
-            }
-        )
-    return rows
-
-
-def _answered_by(closure: Closure) -> list[Report]:
-    """One row for each provider and model that records went to, in that order. `records` counts a record as often as it
-    was sent; `accepted` are answers of this job, `reused` those that it found, from whichever model of the spec."""
-    targets: dict[tuple[str, str], list[SubmissionEntry]] = {}
-    for entry in closure.submissions:
-        targets.setdefault((entry.provider, entry.model), []).append(entry)
-    rows = []
-    for (provider, model), entries in targets.items():
-        outcomes = _sum(entry.counts for entry in entries)
-        rows.append(
-            {
-                "provider": provider,
-                "model": model,
-                "records": sum(entry.records for entry in entries if entry.handed_over),
-                "accepted": outcomes.get(OutcomeClass.SUCCEEDED.value, 0),
-                "reused": outcomes.get(OutcomeClass.REUSED.value, 0),
-                "tokens": _sum(entry.tokens for entry in entries),
             }
         )
     return rows

@@ -13,6 +13,7 @@ from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.report import charts, words
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.models import models_view
 from tallybatch.report.page_quality import quality_view
 
 MOST_ROWS = 500
@@ -85,7 +86,7 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "funnel": _funnel(report),
         "quality": quality_view(report),
         "attempts": _attempts(attempts),
-        "models": _models(report.get("answered_by") or []),
+        "models": models_view(report.get("answered_by") or []),
         "timeline": charts.timeline(submissions, report.get("at") or 0),
         "unsent": words.number(sum(not entry.get("submitted_at") for entry in submissions)) if submissions else "0",
         "failures": _failures(report),
@@ -256,23 +257,6 @@ def _attempts(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
             }
         )
     return {"rows": rows, "more": words.number(len(attempts) - len(shown)) if len(attempts) > len(shown) else ""}
-
-
-def _models(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Which model answered how many; of a job with one model the rest of the page says it."""
-    if len(rows) < 2:
-        return []
-    return [
-        {
-            "name": f"{words.text(row.get('provider'))} {words.text(row.get('model'))}",
-            "records": words.number(row.get("records", 0)),
-            "accepted": words.number(row.get("accepted", 0)),
-            "reused": words.number(row.get("reused", 0)),
-            "tokens_in": words.number((row.get("tokens") or {}).get("input", 0)),
-            "tokens_out": words.number((row.get("tokens") or {}).get("output", 0)),
-        }
-        for row in rows
-    ]
 
 
 def _failures(report: Mapping[str, Any]) -> list[dict[str, str]]:
