@@ -6,6 +6,8 @@ import msgspec
 
 from tallybatch.domain.canary import waves
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.outcomes import Usage
+from tallybatch.domain.prices import find, pricer, usd
 from tallybatch.domain.spec import Spec
 
 DAY_S = 86_400
@@ -53,7 +55,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Without retries."""
     history_events: dict[str, int]
     cost_usd: str | None = None
-    """Null while nothing has a price."""
+    """At worst, as the tokens above; null without a cap or a price."""
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
@@ -79,6 +81,7 @@ def plan_of(manifest: Manifest, spec: Spec) -> JobPlan:
         if cap is None
         else cap * manifest.expected_record_count * spec.retry.max_attempts,
         provider_jobs=shards + canary_jobs,
+        cost_usd=_worst_case_usd(manifest, spec),
         history_events={
             "job": job_events(
                 waves_=len(sizes), canary=bool(canary_jobs), asks=bool(spec.canary and spec.canary.approval == "manual")
@@ -86,6 +89,17 @@ def plan_of(manifest: Manifest, spec: Spec) -> JobPlan:
             "shard": shard_events(DAY_S),
         },
     )
+
+
+def _worst_case_usd(manifest: Manifest, spec: Spec) -> str | None:
+    """Each record, of mean size, in every attempt."""
+    cap, records = spec.generation.get("max_output_tokens"), manifest.expected_record_count
+    price = find(manifest.prices, manifest.provider, manifest.model_resolved, "batch")
+    if cap is None or price is None:
+        return None
+    tokens = sum(shard.estimated_tokens for shard in manifest.shards)
+    each = pricer(price)(Usage(input=-(-tokens // records), output=cap))
+    return usd(None if each is None else each * records * spec.retry.max_attempts)
 
 
 def job_events(*, waves_: int, canary: bool, asks: bool) -> int:
