@@ -122,6 +122,10 @@ class Ledger(Protocol):
         """Accept once: True if this answer is the stored one (also when a former call stored it), False if the record
         belongs to another job or holds another answer."""
 
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        """Take accepted answers back: by record_key the URI of the outcome object that holds the answer. The record is
+        nobody's then, and may be claimed afresh. One that holds another answer, or none, is left as it is."""
+
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""
 

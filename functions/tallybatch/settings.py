@@ -151,6 +151,16 @@ class Sweep(ProviderSettings):
     """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
+class ResumeJob(StoreSettings):
+    function: ClassVar[str] = "ResumeJob"
+    state_machine_arn: str
+
+
+class ResolveReview(StoreSettings):
+    function: ClassVar[str] = "ResolveReview"
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
@@ -167,4 +177,6 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     SealJob,
     FailJob,
     Sweep,
+    ResumeJob,
+    ResolveReview,
 )

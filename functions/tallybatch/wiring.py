@@ -36,6 +36,8 @@ from tallybatch.steps import (
     poll_shard,
     reconcile_job,
     reconcile_shard,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
@@ -209,7 +211,21 @@ def approve_canary_ports(settings: s.ApproveCanary) -> approve_canary.Ports:
 
 
 def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
-    return seal_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
+    return seal_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+    )
+
+
+def resume_job_ports(settings: s.ResumeJob) -> resume_job.Ports:
+    return resume_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
+
+
+def resolve_review_ports(settings: s.ResolveReview) -> resolve_review.Ports:
+    return resolve_review.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
 
 
 def fail_job_ports(settings: s.FailJob) -> fail_job.Ports:

@@ -26,7 +26,7 @@ from infra.constructs.access import (
     allow_sources,
 )
 from infra.constructs.bedrock import Bedrock
-from infra.constructs.ledger import Ledger
+from infra.constructs.ledger import JOBS_INDEX, Ledger
 from infra.constructs.nag import acknowledge
 from infra.constructs.profiles import PROFILES, Profile
 from infra.constructs.queues import dead_letters
@@ -165,6 +165,8 @@ class Functions(Construct):
         bucket_arn = self._storage.bucket.bucket_arn
         services = ["dynamodb"]
         allow(role, profile.table, [self._ledger.table.table_arn])
+        if profile.lists_jobs:
+            allow(role, ["dynamodb:Query"], [f"{self._ledger.table.table_arn}/index/{JOBS_INDEX}"])
         if profile.readable:
             services.append("s3")
             allow_below(role, bucket_arn, profile.readable, READ_ACTIONS)

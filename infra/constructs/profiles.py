@@ -32,6 +32,8 @@ class Profile:
     timeout_s: int = LONGEST_S
     spool_mb: int = 512
     asynchronous: bool = False
+    lists_jobs: bool = False
+    """Whether it walks the ledger's list of jobs, which is an index with a name of its own in IAM."""
 
     @property
     def readable(self) -> tuple[str, ...]:
@@ -41,14 +43,16 @@ class Profile:
 PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyType(
     {
         settings.BuildManifest: Profile(
-            reads=("inbox/", "specs/", "golden/"),
+            reads=("inbox/", "specs/", "golden/", "prices/"),
             writes=("jobs/", "quarantine/"),
             tags=("inbox/",),
             spool_mb=10_240,
             asynchronous=True,
         ),
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
-        settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
+        settings.PlanAttempt: Profile(
+            reads=("review/",), writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048
+        ),
         settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
         settings.AnswerShard: Profile(
             writes=("jobs/", "provider/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, memory_mb=512, spool_mb=2048
@@ -60,10 +64,19 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
-        settings.ApproveCanary: Profile(writes=("jobs/",), memory_mb=512, timeout_s=60),
+        settings.ApproveCanary: Profile(reads=("jobs/",), memory_mb=512, timeout_s=60),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
-        settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
+        settings.SealJob: Profile(
+            reads=("quarantine/",),
+            writes=("jobs/", "results/", "review/"),
+            table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS,
+            spool_mb=4096,
+        ),
         settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True),
+        settings.Sweep: Profile(
+            lists_jobs=True, reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True
+        ),
+        settings.ResumeJob: Profile(reads=("quarantine/",), writes=("jobs/",), memory_mb=512, timeout_s=300),
+        settings.ResolveReview: Profile(reads=("jobs/",), writes=("review/",)),
     }
 )

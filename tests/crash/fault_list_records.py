@@ -129,7 +129,7 @@ LINES = (
         "unknown_id",
         "a line for an id that nobody asked for",
         Ending(state="PARTIAL", reason="1", anomalies={"unknown": 1}),
-        on={"bedrock": Ending(state="PARTIAL", reason="1", anomalies={"unknown": 1}, unbilled_lines=1)},
+        on={"bedrock": Ending(state="PARTIAL", reason="1", anomalies={"unknown": 1})},
     ),
     _record("swapped_id", "two lines have each other's id: nothing shows it", Ending(other_answers=2)),
     _record(

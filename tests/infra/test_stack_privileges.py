@@ -13,17 +13,21 @@ from tallybatch.settings import FUNCTIONS
 READS = {
     "BuildManifest": {"inbox/", "specs/", "golden/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
-    "PlanAttempt": {"jobs/"},
+    "PlanAttempt": {"jobs/", "review/"},
     "SubmitShard": {"jobs/"},
     "AnswerShard": {"jobs/", "provider/"},
     "PollShard": {"provider/"},
     "CollectShard": {"jobs/", "provider/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
     "ReconcileJob": {"jobs/"},
+    "JudgeCanary": {"jobs/"},
+    "ApproveCanary": {"jobs/"},
     "PublishShard": {"jobs/", "results/"},
-    "SealJob": {"jobs/", "results/", "quarantine/"},
+    "SealJob": {"jobs/", "results/", "quarantine/", "review/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
     "Sweep": {"provider/", "deletions/"},
+    "ResumeJob": {"jobs/", "quarantine/"},
+    "ResolveReview": {"jobs/", "review/"},
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -35,17 +39,22 @@ WRITES = {
     "CollectShard": {"jobs/"},
     "ReconcileShard": {"jobs/", "quarantine/"},
     "ReconcileJob": {"jobs/"},
+    "JudgeCanary": {"jobs/"},
+    "ApproveCanary": set(),
     "PublishShard": {"results/"},
-    "SealJob": {"jobs/", "results/"},
+    "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
     "Sweep": {"deletions/"},
+    "ResumeJob": {"jobs/"},
+    "ResolveReview": {"review/"},
 }
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
-CLAIMS_RECORDS = {"SubmitShard", "AnswerShard", "ReconcileShard"}
+CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "AnswerShard", "ReconcileShard", "SealJob"}
 READS_SECRET = {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
-PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "SealJob", "FailJob", "Sweep"}
+PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "ApproveCanary", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
+CALLED_BY_PEOPLE = {"ResumeJob", "ResolveReview"}
 WATCHES_BEDROCK = {
     "bedrock:GetModelInvocationJob",
     "bedrock:ListModelInvocationJobs",
@@ -177,8 +186,9 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("dynamodb:PutItem" in actions) == (name != "PublishShard")
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
-    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep"})
+    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep", "ResumeJob", "ResolveReview"})
     assert ("states:DescribeExecution" in actions) == (name == "Sweep")
+    assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert not actions & {
         "dynamodb:DeleteItem",
@@ -186,6 +196,13 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
         "lambda:InvokeFunction",
         "secretsmanager:PutSecretValue",
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_sweep_walks_the_list_of_jobs(template: Mapping[str, Any], name: str) -> None:
+    """An index is a resource of its own: who may query the table may not query it."""
+    found = [each for actions, resources, _ in _of(template, name) if "dynamodb:Query" in actions for each in resources]
+    assert any(each.endswith("/index/jobs") for each in found) == (name == "Sweep")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,7 +263,7 @@ def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(tem
     own = [rest for role, *rest in _statements(template) if role.startswith("WorkflowRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
     called = {re.sub(r"^<Functions(\w+)Function.*$", r"\1", each) for each in by_action["lambda:InvokeFunction"]}
-    assert called == set(NAMES) - CALLED_BY_EVENTS
+    assert called == set(NAMES) - CALLED_BY_EVENTS - CALLED_BY_PEOPLE
     (items,) = by_action["s3:GetObject"]
     assert items.endswith("/jobs/*")
     assert by_action["states:StartExecution"] == [_flat(template["Outputs"]["StateMachineArn"]["Value"])]
@@ -261,6 +278,12 @@ def test_the_sweeper_starts_and_watches_executions_of_this_machine_only(template
     (watched,) = by_action["states:DescribeExecution"]
     assert watched.endswith(":execution:Tallybatch-job:*")
     assert "states:StopExecution" not in by_action
+
+
+def test_the_approvals_function_wakes_tasks_of_this_machine_only(template: Mapping[str, Any]) -> None:
+    by_action = {action: resources for actions, resources, _ in _of(template, "ApproveCanary") for action in actions}
+    (machine,) = by_action["states:SendTaskSuccess"]
+    assert machine.endswith(":stateMachine:Tallybatch-job")
 
 
 def test_the_schedules_may_call_two_functions_and_nothing_else(template: Mapping[str, Any]) -> None:

@@ -284,6 +284,7 @@ class _Look:
         for row in self.rows:
             ledger.update(row.tokens)
             ledger.update(row.duplicate_tokens)
+        yield from self._money()
         hidden = ending.unread_lines - ending.unbilled_lines
         kinds = ("input",) if hidden else _KINDS
         if hidden:
@@ -293,6 +294,15 @@ class _Look:
         if self.job.state.value == "COMPLETED":
             tokens = self.pipeline.certificate(self.job).tokens
             yield from _differ("tokens of the certificate", expected, {kind: tokens.get(kind, 0) for kind in kinds})
+
+    def _money(self) -> Iterator[str]:
+        """To the nano-dollar, except where something that was paid for can be read nowhere, and then it is counted."""
+        booked = sum(row.cost_nano_usd + row.duplicate_cost_nano_usd for row in self.rows)
+        billed = self.journal["billed_nano_usd"]
+        if not any(row.unpriced for row in self.rows):
+            yield from _differ("nano-dollars in the ledger", billed, booked)
+        elif booked > billed:
+            yield f"{booked} nano-dollars in the ledger, but only {billed} were billed"
 
 
 def _differ(what: str, expected: Any, reached: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from tallybatch.contracts import (
     JobInput,
     PublishItem,
     ReconcileReply,
+    ResumeReply,
+    ResumeRequest,
+    ReviewReply,
+    ReviewRequest,
     S3Event,
     SealReply,
     ShardItem,
@@ -49,6 +54,8 @@ from tallybatch.steps import (
     publish_shard,
     reconcile_job,
     reconcile_shard,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
@@ -209,7 +216,7 @@ class Pipeline:
                 break
             self.wait(following.wait_s)
             request = request.model_copy(update={"attempt": following.next_attempt})
-        if reply.verdict == "closed":
+        if reply.verdict in ("closed", "publish_partial"):
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
@@ -350,7 +357,7 @@ class Pipeline:
         ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
         approve_canary.run(request, ports)
 
-    def answer(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
+    def approve(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
         """As `tallybatch approve` does."""
         ports = answer_approval.Ports(self.objects, self.ledger, self.tokens, self.clock)
         return answer_approval.run(job_key, approve=approve, who=who, reason=reason, ports=ports)
@@ -363,7 +370,29 @@ class Pipeline:
         return publish_shard.run(item, self.objects)
 
     def seal(self, request: JobInput) -> SealReply:
-        return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))
+        return seal_job.run(request, self.seal_ports())
+
+    def seal_ports(self) -> seal_job.Ports:
+        return seal_job.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+
+    def resume(self, job_key: str, action: Any = "resume", *, by: str = "ada") -> ResumeReply:
+        ports = resume_job.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resume_job.run(ResumeRequest(job_key=job_key, action=action, by=by), ports)
+
+    def hand_in(self, job: Job, decisions: bytes, *, by: str = "ada") -> ReviewReply:
+        """What `review resolve` does: upload a file of decisions, and call for it."""
+        key = self.keys(job).review_handed_in(hashlib.sha256(decisions).hexdigest())
+        self.objects.put_once(key, decisions)
+        return self.resolve(ReviewRequest(job_key=job.job_key, decisions_key=key, by=by))
+
+    def resolve(self, request: ReviewRequest) -> ReviewReply:
+        ports = resolve_review.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resolve_review.run(request, ports)
+
+    def run_again(self, job_key: str) -> Job:
+        """The execution that was started last for the job, to its end."""
+        self.work(JobInput.model_validate(self.executions.started[self.job(job_key).execution_name]))
+        return self.job(job_key)
 
     def sweep(self, **request: Any) -> SweepReply:
         """As the schedule calls it, or with another request."""

@@ -187,7 +187,9 @@ def test_the_scenarios_are_those_that_ship() -> None:
 
 
 def test_the_example_of_a_spec_is_one() -> None:
-    (example,) = blocks("yaml")
+    example, quality = blocks("yaml")
+    base = "name: a\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\noutput: {schema: {type: object}}\n"
+    assert parse_spec((base + quality).encode()).quality.golden
     spec = parse_spec(example.encode(), file="tickets.yaml")
     assert spec.name == yaml.safe_load(example)["name"]
     (records,) = blocks("jsonl")

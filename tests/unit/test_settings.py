@@ -23,9 +23,9 @@ VALUES: dict[str, Any] = {
     "create_within_s": 7.0,
     "unknown_wait_s": 3.25,
     "max_wait_s": 99.0,
+    "provider_file_hours": 48,
     "work_s": 55.0,
     "call_timeout_s": 44.0,
-    "provider_file_hours": 48,
 }
 
 

@@ -35,7 +35,7 @@ def test_given_a_manual_canary_when_a_person_approves_then_the_job_goes_on_and_s
 
     def ada() -> None:
         seen.append((creates(pipeline), pipeline.job(job_key).state.value))
-        pipeline.answer(job_key, who="ada", reason="looks right")
+        pipeline.approve(job_key, who="ada", reason="looks right")
 
     pipeline.people.append(ada)
     pipeline.execute(job_key)
@@ -70,7 +70,7 @@ def test_given_a_person_who_rejects_when_the_job_ends_then_it_is_cancelled_with_
 ) -> None:
     pipeline.push_spec(manual())
     job_key = pipeline.drop(films(RECORDS))["job_key"]
-    pipeline.people.append(lambda: pipeline.answer(job_key, approve=False, who="ada", reason="labels too coarse"))
+    pipeline.people.append(lambda: pipeline.approve(job_key, approve=False, who="ada", reason="labels too coarse"))
     pipeline.execute(job_key)
 
     job = pipeline.job(job_key)
@@ -80,7 +80,7 @@ def test_given_a_person_who_rejects_when_the_job_ends_then_it_is_cancelled_with_
     assert pipeline.events.kinds()[-1] == "JobCancelled"
     assert report(pipeline.objects, job)["state"] == "CANCELLED"
     with pytest.raises(Conflict, match="rejected already, by ada"):
-        pipeline.answer(job_key)
+        pipeline.approve(job_key)
 
 
 def test_given_nobody_who_answers_when_the_time_is_over_then_the_job_is_expired_and_a_new_drop_asks_again_for_nothing(
@@ -94,9 +94,9 @@ def test_given_nobody_who_answers_when_the_time_is_over_then_the_job_is_expired_
     assert expired.approval is not None
     assert expired.approval.expires_at - expired.approval.asked_at == 7200
     with pytest.raises(ApprovalExpired, match="too late"):
-        pipeline.answer(expired.job_key)
+        pipeline.approve(expired.job_key)
 
-    pipeline.people.append(lambda: pipeline.answer(expired.job_key))
+    pipeline.people.append(lambda: pipeline.approve(expired.job_key))
     job = drop_again(pipeline, expired)
 
     assert_completed_and_paid_once(pipeline, job)
@@ -116,8 +116,8 @@ def test_given_an_approval_that_is_repeated_when_the_job_runs_then_nothing_more_
     job_key = pipeline.drop(films(RECORDS))["job_key"]
 
     def twice() -> None:
-        pipeline.answer(job_key, who="ada")
-        pipeline.answer(job_key, who="bob")
+        pipeline.approve(job_key, who="ada")
+        pipeline.approve(job_key, who="bob")
 
     pipeline.people.append(twice)
     pipeline.execute(job_key)
@@ -125,7 +125,7 @@ def test_given_an_approval_that_is_repeated_when_the_job_runs_then_nothing_more_
     job = pipeline.job(job_key)
     assert_completed_and_paid_once(pipeline, job)
     assert document(pipeline, job, name="approval.json")["decided_by"] == "ada"
-    pipeline.answer(job_key, who="eve")
+    pipeline.approve(job_key, who="eve")
     assert pipeline.job(job_key) == job
     assert pipeline.verify(job).ok
 
@@ -134,7 +134,7 @@ def test_given_a_job_without_a_question_when_approved_then_it_says_so(pipeline: 
     job = run(pipeline, canary_spec())
 
     with pytest.raises(Permanent, match="waits for no approval"):
-        pipeline.answer(job.job_key)
+        pipeline.approve(job.job_key)
 
 
 def test_given_a_decision_whose_wake_up_was_lost_when_the_wait_is_over_then_the_decision_counts(
@@ -148,7 +148,7 @@ def test_given_a_decision_whose_wake_up_was_lost_when_the_wait_is_over_then_the_
         with monkeypatch.context() as patch:
             patch.setattr(pipeline.tokens, "wake", _dies)
             with pytest.raises(OSError, match="killed"):
-                pipeline.answer(job_key)
+                pipeline.approve(job_key)
 
     pipeline.people.append(dies)
     pipeline.execute(job_key)
@@ -182,7 +182,7 @@ def test_given_a_job_that_waits_when_it_is_cancelled_then_it_ends_at_once_at_the
 
 
 def drop_again_waiting(pipeline: Pipeline, job: Job) -> Job:
-    pipeline.people.append(lambda: pipeline.answer(job.job_key))
+    pipeline.people.append(lambda: pipeline.approve(job.job_key))
     return drop_again(pipeline, job)
 
 
@@ -201,7 +201,7 @@ def test_given_each_state_of_the_canary_runs_twice_when_the_job_ends_then_nothin
     monkeypatch.setattr(pipeline, method, twice)
     pipeline.push_spec(manual())
     job_key = pipeline.drop(films(RECORDS))["job_key"]
-    pipeline.people.append(lambda: pipeline.answer(job_key))
+    pipeline.people.append(lambda: pipeline.approve(job_key))
     pipeline.execute(job_key)
 
     assert_completed_and_paid_once(pipeline, pipeline.job(job_key))
@@ -229,7 +229,7 @@ def test_given_an_execution_that_was_stopped_while_it_waited_when_swept_then_the
     pipeline.wait(1000)
 
     (restarted,) = pipeline.sweep().restarted
-    pipeline.people.append(lambda: pipeline.answer(job_key))
+    pipeline.people.append(lambda: pipeline.approve(job_key))
     pipeline.work(JobInput.model_validate(pipeline.executions.started[restarted]))
 
     job = pipeline.job(job_key)

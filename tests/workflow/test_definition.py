@@ -53,7 +53,8 @@ CHILD: dict[str, Any] = PARENT["ShardMap"]["ItemProcessor"]["States"]
 PUBLISH_CHILD: dict[str, Any] = PARENT["PublishMap"]["ItemProcessor"]["States"]
 ALL_STATES: dict[str, Any] = {**PARENT, **CHILD, **PUBLISH_CHILD}
 TASKS = {name: state for name, state in ALL_STATES.items() if state["Type"] == "Task"}
-WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - {"BuildManifest", "DiscoverBackfill", "Sweep"}
+OUTSIDE = {"BuildManifest", "DiscoverBackfill", "Sweep", "ResumeJob", "ResolveReview"}
+WORKFLOW_NAMES = {model.function for model in FUNCTIONS} - OUTSIDE
 
 
 def _snake(name: str) -> str:

@@ -42,7 +42,7 @@ def test_given_a_dry_run_when_the_file_is_dropped_then_it_is_planned_and_nothing
     assert (told["records"], told["shards"], told["provider_jobs"], told["canary_records"]) == (RECORDS, 3, 3, 0)
     assert (told["waves"], told["cost_usd"]) == ([3], None)
     assert told["worst_case_output_tokens"] == RECORDS * 400 * 3
-    assert told["estimated_input_tokens"] * 4 >= told["bytes"] > RECORDS * 100
+    assert told["estimated_input_tokens"] * 4 >= told["request_bytes"] > RECORDS * 100
     assert 0 < told["history_events"]["job"] < told["history_events"]["shard"] < 25_000
     assert spent(pipeline.simulator.control) == (0, 0)
     assert (pipeline.executions.started, pipeline.events.published) == ({}, [])

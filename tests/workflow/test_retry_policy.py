@@ -6,73 +6,27 @@ Each test runs the real steps against the simulator; what must not happen is a t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from tallybatch.contracts import ShardItem
-from tallybatch.domain.closure import Closure, ReviewRecord
-from tallybatch.domain.outcomes import Outcome
-from tallybatch.domain.records import ShardRecord
-from tallybatch.domain.rows import Job
-from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.steps.rendering import FEEDBACK
-from tests.support.films import classes, films, histories, key_of, report, results, scenario, spec
+from tests.support.films import classes, histories, key_of, report
 from tests.support.pipeline import Pipeline
-
-HIT, KEY = "Film-007.", key_of(7)
-RECORDS = 12
-
-
-def run(pipeline: Pipeline, changed: dict[str, Any], hits: Sequence[dict[str, Any]] = (), **faults: Any) -> Job:
-    scenario(pipeline.simulator.control, records=list(hits), **faults)
-    pipeline.push_spec(spec(**changed))
-    return pipeline.run(films(RECORDS))
-
-
-def history(pipeline: Pipeline, job: Job) -> list[Outcome]:
-    return histories(pipeline.objects, job)[KEY]
-
-
-def told(pipeline: Pipeline, job: Job) -> list[str]:
-    return classes(pipeline.objects, job)[KEY]
-
-
-def requests(pipeline: Pipeline, job: Job, attempt: int) -> dict[str, dict[str, Any]]:
-    """The bodies of an attempt's requests by record_id."""
-    prefix = pipeline.keys(job).attempt(attempt)
-    files = [info.key for info in pipeline.objects.list(prefix) if info.key.endswith("request.jsonl")]
-    lines = [json.loads(line) for key in files for line in pipeline.objects.get(key).splitlines()]
-    return {line["custom_id"]: line["body"] for line in lines}
-
-
-def retry_lines(pipeline: Pipeline, job: Job, attempt: int) -> list[ShardRecord]:
-    items = msgspec.json.decode(pipeline.objects.get(pipeline.keys(job).items(attempt)))
-    lines = []
-    for item in items:
-        with pipeline.objects.open(pipeline.keys(job).shard(item["shard_sha256"])) as stream:
-            lines += [msgspec.json.decode(line, type=ShardRecord) for line in read_zstd_lines(stream)]
-    return lines
-
-
-def closure(pipeline: Pipeline, job: Job) -> Closure:
-    return msgspec.json.decode(pipeline.objects.get(pipeline.keys(job).closure(job.attempt)), type=Closure)
-
-
-def for_people(pipeline: Pipeline, job: Job) -> list[ReviewRecord]:
-    with pipeline.objects.open(closure(pipeline, job).review_key) as stream:
-        return [msgspec.json.decode(line, type=ReviewRecord) for line in read_zstd_lines(stream)]
-
-
-def creates(pipeline: Pipeline) -> int:
-    return len(pipeline.simulator.control.journal()["creates"])
-
-
-def hit(fault: str, **more: Any) -> list[dict[str, Any]]:
-    return [{"fault": fault, "contains": HIT, **more}]
-
+from tests.support.retrying import (
+    HIT,
+    RECORDS,
+    closure,
+    creates,
+    for_people,
+    history,
+    hit,
+    requests,
+    retry_lines,
+    run,
+    told,
+)
 
 # Who goes to people
 
@@ -164,6 +118,21 @@ def test_given_a_cap_that_two_tries_fit_when_a_third_would_not_then_there_are_tw
     assert told(pipeline, job) == ["unqualified"] * 2
     assert [record.why for record in for_people(pipeline, job)] == ["over_cap"]
     assert history(pipeline, job)[-1].used.tokens <= cap
+
+
+def test_given_a_cap_of_dollars_when_another_try_would_go_beyond_then_people_decide(pipeline: Pipeline) -> None:
+    faults = hit("bad_schema", times="always")
+    first = run(pipeline, {"max_attempts": 1}, faults)
+    (row,) = history(pipeline, first)
+    assert row.used.nano_usd == row.cost_nano_usd != 0
+    cap = row.used.nano_usd * 5 // 2
+    changed = {"prompt_version": "v2", "system": "You label films!", "max_attempts": 9}
+
+    job = run(pipeline, {"limits": f", max_cost_per_record_usd: '{cap / 1e9:.9f}'", **changed}, faults)
+
+    assert told(pipeline, job) == ["unqualified"] * 2
+    assert [record.why for record in for_people(pipeline, job)] == ["over_cap"]
+    assert 0 < history(pipeline, job)[-1].used.nano_usd <= cap
 
 
 # What a retry changes of a request
@@ -314,111 +283,3 @@ def test_given_a_code_that_only_the_spec_knows_when_it_comes_then_it_is_what_the
 
     assert (job.state.value, job.counts["succeeded"], job.attempt) == ("COMPLETED", RECORDS, 3)
     assert all("unknown_code" not in entry.anomalies for entry in closure(pipeline, job).submissions)
-
-
-# Time
-
-
-def test_given_a_window_when_records_are_tried_again_then_the_attempt_begins_within_it(pipeline: Pipeline) -> None:
-    began = pipeline.clock.now()
-    opens = int(began + 5 * 3600) % 86_400 // 3600
-    job = run(pipeline, {"retry": f", window: '{opens:02}:00-{(opens + 1) % 24:02}:00'"}, hit("error_429"))
-
-    assert (job.state.value, job.attempt) == ("COMPLETED", 2)
-    second = next(row for row in pipeline.ledger.submissions(job.job_key) if row.attempt == 2)
-    assert int(second.first_claimed_at % 86_400) // 3600 == opens
-    assert second.first_claimed_at - began < 86_400
-
-
-def test_given_a_window_that_opens_after_the_deadline_when_records_are_left_then_the_job_ends_at_once(
-    pipeline: Pipeline,
-) -> None:
-    began = pipeline.clock.now()
-    opens = int(began + 8 * 3600) % 86_400 // 3600
-    window = f", window: '{opens:02}:00-{(opens + 1) % 24:02}:00'"
-    job = run(pipeline, {"retry": window, "deadline": "4h"}, hit("error_429", times="always"))
-
-    assert (job.state.value, job.attempt, job.counts["failed"]) == ("COMPLETED", 1, 1)
-    assert pipeline.clock.now() - began < 4 * 3600
-    assert creates(pipeline) == 1
-
-
-def test_given_no_quota_until_the_deadline_when_the_job_ends_then_nothing_was_created_and_no_try_used_up(
-    pipeline: Pipeline,
-) -> None:
-    began = pipeline.clock.now()
-    rule = {"on": "create", "fault": "status:429", "retry_after_s": 90_000, "count": "always"}
-    job = run(pipeline, {"deadline": "3h"}, calls=[rule])
-
-    assert (job.state.value, job.counts["failed"], creates(pipeline)) == ("COMPLETED", RECORDS, 0)
-    assert 3 * 3600 <= pipeline.clock.now() - began < 3 * 3600 + 600
-    assert {(row.code, row.tries) for (row,) in histories(pipeline.objects, job).values()} == {("deadline", 0)}
-    assert results(pipeline.objects, job) == []
-
-
-# Refused creates
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_given_an_account_that_is_refused_when_it_is_mended_then_no_record_has_used_up_a_try(
-    pipeline: Pipeline, status: int
-) -> None:
-    rule = {"on": "create", "fault": f"status:{status}", "nth": 2}
-    job = run(pipeline, {"max_attempts": 1, "shard_records": 6}, calls=[rule])
-
-    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 2, RECORDS)
-    rows = histories(pipeline.objects, job).values()
-    assert {tuple((row.outcome.value, row.tries) for row in one) for one in rows} == {
-        (("succeeded", 1),),
-        (("retryable", 0), ("succeeded", 1)),
-    }
-    assert creates(pipeline) == 2
-
-
-def test_given_a_job_that_fails_for_the_accounts_bill_when_it_is_mended_then_no_record_has_used_up_a_try(
-    pipeline: Pipeline,
-) -> None:
-    """Told after create, as the job's end: nothing ran, and nothing was charged."""
-    fault = {"fault": "fail_validation:billing_hard_limit_reached", "nth": 2}
-    job = run(pipeline, {"max_attempts": 1, "shard_records": 6}, jobs=[fault])
-
-    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 2, RECORDS)
-    assert sorted({row[0].tries for row in histories(pipeline.objects, job).values()}) == [0, 1]
-    assert set(pipeline.simulator.control.journal()["jobs_per_marker"].values()) == {1}
-
-
-def test_given_a_request_that_is_refused_when_it_stays_so_then_its_records_use_up_their_tries(
-    pipeline: Pipeline,
-) -> None:
-    rule = {"on": "create", "fault": "status:400", "nth": 2, "count": "always"}
-    job = run(pipeline, {"max_attempts": 2, "shard_records": 6}, calls=[rule])
-
-    assert (job.state.value, job.attempt, job.counts["failed"]) == ("COMPLETED", 2, 6)
-    assert creates(pipeline) == 1
-
-
-# Late results
-
-
-def test_given_a_shard_that_was_lost_while_it_was_out_when_others_go_on_then_its_late_results_count(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Attempt 2 has a record of the other shard; the first attempt's results come during it and are paid for once."""
-    poll, lost = pipeline.poll, []
-
-    def dies(item: ShardItem, waited_s: float = 0) -> Any:
-        if item.shard_id.startswith("00001") and item.attempt == 1 and len(lost) < 4:
-            lost.append(item)
-            raise RuntimeError("the child execution died")
-        return poll(item, waited_s)
-
-    monkeypatch.setattr(pipeline, "poll", dies)
-    job = run(pipeline, {"shard_records": 6}, [{"fault": "error_500", "contains": "Film-002."}])
-
-    assert lost
-    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 2, RECORDS)
-    assert classes(pipeline.objects, job)[KEY] == ["succeeded"]
-    assert classes(pipeline.objects, job)[key_of(2)] == ["retryable", "succeeded"]
-    assert history(pipeline, job)[0].attempt == 1
-    assert creates(pipeline) == 3
-    assert pipeline.verify(job).ok

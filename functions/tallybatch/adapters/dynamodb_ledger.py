@@ -132,6 +132,9 @@ class DynamoDBLedger:
     def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
         return self._records.accept(answers)
 
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        self._records.withdraw(answers)
+
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         return self._records.read(record_keys)
 

@@ -11,8 +11,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from tallybatch.cli.output import facts, state_text, table
+from tallybatch.domain.billing import Money, money
 from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.outcomes import ACCEPTED
+from tallybatch.domain.prices import usd
 from tallybatch.domain.rows import ON_DEMAND, Job, Submission
 
 _FINAL_COUNTS = ("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review")
@@ -32,9 +34,10 @@ class Snapshot:
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
     """The final JSON of demo, follow and show. Null is what is not known: counts before the sets were reconciled,
-    money while nothing has a price."""
+    money once something without a price was paid for. Dollars, exact, as text: what is booked so far."""
     job = snapshot.job
     counts = dict(job.counts) or _counted(snapshot)
+    spent = spent_on(snapshot.submissions)
     return {
         "job_key": job.job_key,
         "state": job.state.value,
@@ -47,8 +50,8 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         **{name: counts.get(name) for name in _FINAL_COUNTS},
         "submissions": counts.get("submissions", 0),
         "provider_jobs": counts.get("provider_jobs", 0),
-        "cost_usd": None,
-        "waste_usd": None,
+        "cost_usd": usd(spent.known_cost),
+        "waste_usd": usd(spent.known_waste),
         "certificate": job.certificate or None,
         "results_uri": job.results_uri or None,
         "report": job.report or None,
@@ -92,7 +95,7 @@ def job_page(snapshot: Snapshot) -> RenderableType:
         ("attempts", job.attempt),
         ("records", _sentence(shown)),
         ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
-        ("cost", "unpriced"),
+        ("cost", _dollars(shown)),
         ("certificate", job.certificate),
         ("results", job.results_uri),
         ("report", job.report),
@@ -153,6 +156,17 @@ def _counted(snapshot: Snapshot) -> dict[str, int]:
         "submissions": sum(1 for row in submissions if provider_jobs(row) or row.refusal or row.lane == ON_DEMAND),
         "provider_jobs": sum(provider_jobs(row) for row in submissions),
     }
+
+
+def spent_on(submissions: Sequence[Submission]) -> Money:
+    return money((row.attempt, row.costs, row.duplicate_cost_nano_usd, row.unpriced) for row in submissions)
+
+
+def _dollars(shown: dict[str, Any]) -> str:
+    if shown["cost_usd"] is None:
+        return "unpriced"
+    waste = f", {shown['waste_usd']} of it for no accepted answer" if shown["waste_usd"] != "0" else ""
+    return f"{shown['cost_usd']} US dollars{waste}"
 
 
 def _sentence(shown: dict[str, Any]) -> str:

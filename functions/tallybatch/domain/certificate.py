@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tallybatch.domain.billing import Money, money
 from tallybatch.domain.closure import Closure, SubmissionEntry
 from tallybatch.domain.errors import ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
@@ -38,6 +39,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     unknown: int
     duplicate: int
+    closed: bool = True
+    partial: bool = False
+    """What is published is not all there will be: somebody asked for what was accepted so far."""
+    requested_by: str = ""
+    """Who asked for that."""
+    open: int = 0
+    overdue: bool = False
+    """Of a part: whether the deadline had passed when the sets were counted."""
+    acknowledged: int = 0
+    """Result lines with unknown ids that somebody has seen."""
+    replaces: str = ""
+    """SHA-256 of the certificate that counted before this one, "" for the first."""
     attempts: int
     submissions: tuple[SubmissionEntry, ...]
     tokens: dict[str, int]
@@ -72,6 +85,13 @@ def _own_hash(certificate: Certificate) -> str:
 
 def _render(certificate: Certificate) -> bytes:
     return msgspec.json.format(msgspec.json.encode(certificate), indent=1) + b"\n"
+
+
+def total_money(closure: Closure) -> Money:
+    """What all submissions and their ghosts cost."""
+    return money(
+        (entry.attempt, entry.costs, entry.duplicate_cost_nano_usd, entry.unpriced) for entry in closure.submissions
+    )
 
 
 def total_tokens(closure: Closure) -> dict[str, int]:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tallybatch.domain.outcomes import NOTHING_USED, OutcomeClass, Used
-from tallybatch.domain.retries import Decision, Disposition, RetryPolicy
+from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OVERRULING, OutcomeClass, Used
+from tallybatch.domain.retries import ACCEPT, Decision, Disposition, RetryPolicy
 from tallybatch.domain.rows import ON_DEMAND
 
 
@@ -86,6 +86,11 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     counts: dict[str, int] = {}
     tokens: dict[str, int] = {}
     duplicate_tokens: dict[str, int] = {}
+    price: str = ""
+    cost_nano_usd: int = 0
+    costs: dict[str, int] = {}
+    duplicate_cost_nano_usd: int = 0
+    unpriced: int = 0
     anomalies: dict[str, int] = {}
     unknown_codes: dict[str, int] = {}
     """Records by each code that the provider's table does not have."""
@@ -125,6 +130,8 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
     """Of `open`: records that were in no attempt yet, because the canary goes first."""
     in_review: dict[str, int] = {}
+    acknowledged: int = 0
+    """Unknown lines that somebody has seen; they are not in `unknown` any more."""
     review_key: str = ""
     """S3 key of the records in review, one `ReviewRecord` as a JSON line each; "" if there are none."""
 
@@ -166,6 +173,8 @@ class Sets:
         return self.expected - self.succeeded - sum(self.failed.values()) - sum(self.in_review.values()) - self.open
 
 
+_FINISHED = frozenset({Disposition.ACCEPTED, Disposition.FAILED})
+
 decode_row = msgspec.json.Decoder(Row).decode
 
 
@@ -204,40 +213,50 @@ def fold_shard(
     expected = set(record_ids)
     sets.expected += len(record_ids)
     sets.duplicate += len(record_ids) - len(expected)
-    by_attempt: list[dict[str, tuple[str, Row]]] = []
+    by_attempt: list[dict[str, Row]] = []
+    places: list[dict[str, str]] = []
     keys: dict[str, None] = {}
     for attempt in attempts:
-        rows: dict[str, tuple[str, Row]] = {}
+        rows: dict[str, Row] = {}
+        unaccepted: dict[str, str] = {}
         for key, row in attempt.take(shard_id):
+            record_id = row.record_id
             if key:
                 keys[key] = None
-            if row.record_id not in expected:
+            if record_id not in expected:
                 sets.unknown += 1
-            elif row.record_id in rows:
+            elif record_id in rows:
                 sets.duplicate += 1
-            rows[row.record_id] = key, row
+            rows[record_id] = row
+            if row.outcome not in ACCEPTED:
+                unaccepted[record_id] = key
         by_attempt.append(rows)
+        places.append(unaccepted)
     folded = FoldedShard([], [], list(keys))
     for record_id in dict.fromkeys(record_ids):
-        decided = _history(record_id, by_attempt, policy, overdue=overdue)
-        if decided is not None:
-            _count(sets, shard_id, *decided, folded, policy)
-        elif holds_back:
-            sets.open += 1
-            sets.held += 1
-            folded.open.append(OpenRecord(record_id, shard_id, 0, HELD))
+        number, decision = _history(record_id, by_attempt, policy, overdue=overdue)
+        if decision is None:
+            if holds_back:
+                sets.open += 1
+                sets.held += 1
+                folded.open.append(OpenRecord(record_id, shard_id, 0, HELD))
+            continue
+        row = by_attempt[number][record_id]
+        if decision.disposition is Disposition.ACCEPTED:
+            sets.succeeded += 1
+            sets.reused += row.outcome is OutcomeClass.REUSED
+        else:
+            _leave(sets, row, decision, shard_id, places[number][record_id], folded, policy)
     return folded
 
 
-def _count(
-    sets: Sets, shard_id: str, key: str, row: Row, decision: Decision, folded: FoldedShard, policy: RetryPolicy
+def _leave(
+    sets: Sets, row: Row, decision: Decision, shard_id: str, key: str, folded: FoldedShard, policy: RetryPolicy
 ) -> None:
+    """Count a record that is not accepted, and put it on the list it belongs to."""
     disposition, why = decision
     outcome = row.outcome
-    if disposition is Disposition.ACCEPTED:
-        sets.succeeded += 1
-        sets.reused += outcome is OutcomeClass.REUSED
-    elif disposition is Disposition.FAILED:
+    if disposition is Disposition.FAILED:
         sets.failed[outcome.value] += 1
     elif why is not None:
         sets.in_review[why.value] += 1
@@ -264,24 +283,25 @@ def _again(row: Row, shard_id: str, policy: RetryPolicy) -> OpenRecord:
 
 
 def _history(
-    record_id: str, by_attempt: Sequence[dict[str, tuple[str, Row]]], policy: RetryPolicy, *, overdue: bool
-) -> tuple[str, Row, Decision] | None:
-    """The row that decides, with its object's key: the first that accepts or fails for good, else the last, for people
-    may send a record on that waits for them. An attempt without a row did not have this record."""
-    last: tuple[str, Row, Decision] | None = None
-    for rows in by_attempt:
-        found = rows.get(record_id)
-        if found is None:
+    record_id: str, by_attempt: Sequence[dict[str, Row]], policy: RetryPolicy, *, overdue: bool
+) -> tuple[int, Decision | None]:
+    """The place of the attempt whose row decides: the first that accepts or fails for good, else the last, for people
+    may send a record on that waits for them. Where people overrule what stood, it starts again from their decision. An
+    attempt without a row did not have this record."""
+    last, decision = 0, None
+    finished = False
+    for number, rows in enumerate(by_attempt):
+        row = rows.get(record_id)
+        if row is None or (finished and row.outcome not in OVERRULING):
             continue
-        key, row = found
-        last = key, row, _decide(row, policy, overdue=False)
-        if last[2].disposition in (Disposition.ACCEPTED, Disposition.FAILED):
-            return last
-    if last is not None and overdue and last[2].disposition is not Disposition.REVIEW:
-        key, row, _ = last
-        return key, row, _decide(row, policy, overdue=True)
-    return last
+        last, decision = number, _decide(row, policy, overdue=False)
+        finished = decision.disposition in _FINISHED
+    if decision is not None and overdue and not finished and decision.disposition is not Disposition.REVIEW:
+        decision = _decide(by_attempt[last][record_id], policy, overdue=True)
+    return last, decision
 
 
 def _decide(row: Row, policy: RetryPolicy, *, overdue: bool) -> Decision:
+    if row.outcome in ACCEPTED:
+        return ACCEPT
     return policy.decision(row.outcome, row.tries, overdue=overdue, used=row.used, output_cap=row.output_cap)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tallybatch.domain import identity
 from tallybatch.domain.layout import InboxKey
+from tallybatch.domain.prices import Price
 from tallybatch.domain.shards import ShardFile
 from tallybatch.domain.spec import Spec
 
@@ -79,6 +80,8 @@ class Manifest(_Frozen):
     owner: str
     cost_center: str
     limits: dict[str, Any]
+    prices: tuple[Price, ...] = ()
+    """Of every model and lane that the job may use, as they were known when it began; it is booked at these."""
     created_at: float
     created_by: str
 
@@ -92,6 +95,7 @@ def describe(
     source: SourceSnapshot,
     shards: Sequence[ShardFile],
     *,
+    prices: Sequence[Price] = (),
     spec_digest: str,
     golden_sha256: str = "",
     created_at: float,
@@ -148,6 +152,7 @@ def describe(
         owner=spec.owner.submitted_by,
         cost_center=spec.owner.cost_center,
         limits=spec.limits.model_dump(mode="json"),
+        prices=tuple(prices),
         created_at=created_at,
         created_by=created_by,
     )

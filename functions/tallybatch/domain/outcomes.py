@@ -6,6 +6,7 @@ tens of thousands of them alive at once.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
@@ -30,6 +31,10 @@ class OutcomeClass(StrEnum):
     """Answered more than once, with different content."""
     REJECTED = "rejected"
     """People decided that there is no answer to accept."""
+    REQUEUED = "requeued"
+    """People decided that the record is asked once more."""
+    CONFIRMED = "confirmed"
+    """People looked at an accepted answer and let it stand: changes nothing."""
     WAITING = "waiting"
     """Another job has this record in flight, and its outcome decides; or it is kept until others can join it (code
     `too_few`) or until it is asked alone (`rescue`). Uses up no attempt."""
@@ -40,15 +45,26 @@ class OutcomeClass(StrEnum):
 
 
 ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
+OVERRULING = frozenset({OutcomeClass.REJECTED, OutcomeClass.REQUEUED})
+"""Decisions of people that count whatever was concluded before them."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as billed. `input` includes `cached_input`; `output` includes `reasoning`."""
+    """Tokens as billed. `input` includes `cached_input` and `cache_write`; `output` includes `reasoning`."""
 
     input: int = 0
     cached_input: int = 0
     output: int = 0
     reasoning: int = 0
+    cache_write: int = 0
+
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
+
+
+def plain_word(code: str) -> str:
+    """A provider's code as ledger rows and reports may hold it: a word, or none of what was said."""
+    return code if _WORD.fullmatch(code) else "(no word)" if code else ""
 
 
 class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -126,5 +142,9 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Over all attempts, this one included; not told of an accepted answer."""
     output_cap: int = 0
     """Tokens that the answer might have at most, where a retry raised it above the spec's."""
+    cost_nano_usd: int | None = None
+    """Of all that the provider did for this record in this attempt; null, and left out, where nobody can tell."""
+    price: str = ""
+    """`Price.id` of the rates that were applied."""
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

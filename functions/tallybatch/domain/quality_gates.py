@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from tallybatch.domain.quality_golden import GoldenFigures
-from tallybatch.domain.spec import Quality
+from tallybatch.domain.spec_quality import Quality
 
 ANY_ACCEPTED = "any_accepted"
 MIN_ACCEPTANCE = "min_acceptance"

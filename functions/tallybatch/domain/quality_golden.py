@@ -11,7 +11,7 @@ import msgspec
 
 from tallybatch.domain.errors import BadInput, Problem
 from tallybatch.domain.input_lines import LineRefused, decode_object, pointer_reader, read_key, resolve
-from tallybatch.domain.spec import Golden
+from tallybatch.domain.spec_quality import Golden
 
 MAX_GOLDEN_BYTES = 20_000_000
 """Of a golden file: it is held in memory."""

@@ -12,6 +12,18 @@ Lane = Literal["batch", "on_demand"]
 """How a submission reaches its provider: as one job, or record by record through the synchronous API."""
 
 
+class ReviewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of people that an attempt carries out. `key` names their object, `file_sha256` their file."""
+
+    attempt: int
+    key: str
+    sha256: str
+    file_sha256: str
+    by: str
+    at: float
+    counts: dict[str, int] = {}
+
+
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A person is asked to let a job go on after its canary. Times are Unix seconds."""
 
@@ -53,6 +65,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    partial_requested_at: float = 0
+    """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
+    partial_requested_by: str = ""
+    review: ReviewRun | None = None
+    """The decisions that were handed in last."""
+    sampled: int = 0
+    """Accepted records that lie in the review queue for people to look at."""
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""
@@ -155,6 +174,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As billed by the bound provider job."""
     duplicate_tokens: dict[str, int] = {}
     """As billed by ghosts."""
+    provider_tokens: dict[str, int] = {}
+    """The bound job's tokens by the provider's own count, where it has one."""
+    ghost_tokens: dict[str, int] = {}
+    """The same of all ghosts together."""
+    unread_jobs: int = 0
+    """Provider jobs, ghosts included, that may have billed and whose results and token counts cannot be had."""
+    price: str = ""
+    """`Price.id` of the rates at which the submission is booked."""
+    cost_nano_usd: int = 0
+    """Of the bound provider job, booked when the submission is reconciled."""
+    costs: dict[str, int] = {}
+    """Its parts, see `billing.Costs`."""
+    duplicate_cost_nano_usd: int = 0
+    unpriced: int = 0
+    """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}
     """unknown, duplicate_same, conflict, success_and_error, errors_differ, unparsable, model_drift, counts_disagree,
     unknown_code, fetched_again, results_gone, duplicate_submission, reply_lost."""

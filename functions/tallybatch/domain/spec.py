@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 from tallybatch.domain import identity as ids
 from tallybatch.domain.bedrock_models import is_embedding_model
 from tallybatch.domain.parameters import Generation
+from tallybatch.domain.spec_quality import FieldName, Quality, Share
 from tallybatch.domain.spec_sections import (
     Owner,
     Retention,
@@ -26,7 +27,6 @@ from tallybatch.domain.spec_sections import (
 from tallybatch.domain.units import DurationBetween, SizeBetween, UsdBetween
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$"
 
 MAX_RECORDS = 50_000
@@ -53,7 +53,6 @@ NATIVE_KEYS: Mapping[str, str] = {"openai": "custom_id", "bedrock": "recordId", 
 
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
-FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Provider = Literal["openai", "bedrock", "gemini"]
 Endpoint = Literal[
     "/v1/responses",
@@ -64,7 +63,6 @@ Endpoint = Literal[
     "generateContent",
     "embedContent",
 ]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Parameters:
@@ -150,43 +148,6 @@ class Output(Section):
     )
 
 
-class Golden(Section):
-    file: Annotated[str, StringConstraints(pattern=FILE_PATTERN)] = Field(
-        description="Labelled records: a JSONL file in golden/<tenant>/, each line with the business key under "
-        "input.key, as in the input, and the label."
-    )
-    field: FieldName = Field(description="Field (or JSON pointer) of the output that is compared with the label.")
-    label: FieldName | None = Field(
-        default=None,
-        description="Field (or JSON pointer) of the label in the file; a line whose label is null has none. Default: "
-        "the same as `field`.",
-    )
-    min_accuracy: Share = Field(
-        description="Share of the job's labelled records that must be right, 0 to 1; one without an accepted answer "
-        "is not right."
-    )
-
-
-class Quality(Section):
-    rules: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Strict(False)] = Field(
-        default=(),
-        description="CEL expressions over `input` (the fields used) and `output` that must be true of each answer. "
-        "Default: none.",
-    )
-    quotes: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
-        default=(),
-        description="Fields (or JSON pointers, `*` for each element) of the output that must occur in the input, word "
-        "for word, whatever the white space. Default: none.",
-    )
-    golden: Golden | None = Field(default=None, description="Accuracy gate on labelled records. Default: none.")
-    min_acceptance: Share | None = Field(
-        default=None, description="Share of records that must be accepted before publishing, 0 to 1. Default: no gate."
-    )
-    review_sample: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=0, description="Accepted records that people look at, a stratified sample. Default: 0."
-    )
-
-
 class Target(Section):
     provider: Provider = Field(description="Provider to fall back to.")
     model: ModelName = Field(description="Exact model version there.")
@@ -233,6 +194,11 @@ class Limits(Section):
     )
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
         default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."
+    )
+    allow_unpriced: bool = Field(
+        default=False,
+        description="Whether a model that no list has a price for may be used; what it costs is then unknown and "
+        "counted. Default: false, the file is refused.",
     )
     max_tokens_per_record: Annotated[int, Field(ge=1)] | None = Field(
         default=None,

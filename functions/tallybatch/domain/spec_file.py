@@ -12,9 +12,10 @@ from pydantic_core import ErrorDetails
 from tallybatch.domain import templates
 from tallybatch.domain.errors import BadInput
 from tallybatch.domain.parameters import KNOWN as KNOWN_PARAMETERS
-from tallybatch.domain.spec import FILE_PATTERN, LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
+from tallybatch.domain.spec import LABEL_PATTERN, MODEL_PATTERN, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_checks import CHECKS, Finding, nearest
-from tallybatch.domain.spec_quality import QUALITY_CHECKS
+from tallybatch.domain.spec_quality import FILE_PATTERN
+from tallybatch.domain.spec_quality_checks import QUALITY_CHECKS
 from tallybatch.domain.spec_sections import CODE_PATTERN, WINDOW_PATTERN
 from tallybatch.domain.spec_support import NOT_SUPPORTED, REMOVE, UNSUPPORTED, mark_unsupported
 from tallybatch.domain.units import shown

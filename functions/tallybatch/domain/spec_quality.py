@@ -1,76 +1,51 @@
-"""Checks on a spec's `quality` section: what cannot be judged is said before anything is spent."""
+"""The `quality` section of the spec: checks on answers beyond their schema, and gates on the whole job."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import Annotated
 
-from tallybatch.domain import quality_rules
-from tallybatch.domain.input_lines import pointer_reader
-from tallybatch.domain.quality_quotes import EACH
-from tallybatch.domain.spec import Spec
-from tallybatch.domain.spec_checks import Check, Finding, Path, nearest
-from tallybatch.domain.units import shown
+from pydantic import Field, Strict, StringConstraints
 
-_POINTER = re.compile(r"(/([^~/]|~[01])*)+")
-_COMPOSED = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "$dynamicRef")
-"""Keywords by which an object may have properties that `properties` does not list."""
+from tallybatch.domain.spec_sections import Section
+
+FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+
+FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _rules(spec: Spec) -> Iterator[Finding]:
-    for number, rule in enumerate(spec.quality.rules):
-        if found := quality_rules.fault(rule):
-            yield Finding(("quality", "rules", number), found.reason, "rule", found.line)
+class Golden(Section):
+    file: Annotated[str, StringConstraints(pattern=FILE_PATTERN)] = Field(
+        description="Labelled records: a JSONL file in golden/<tenant>/, each line with the business key under "
+        "input.key, as in the input, and the label."
+    )
+    field: FieldName = Field(description="Field (or JSON pointer) of the output that is compared with the label.")
+    label: FieldName | None = Field(
+        default=None,
+        description="Field (or JSON pointer) of the label in the file; a line whose label is null has none. Default: "
+        "the same as `field`.",
+    )
+    min_accuracy: Share = Field(
+        description="Share of the job's labelled records that must be right, 0 to 1; one without an accepted answer "
+        "is not right."
+    )
 
 
-def _quotes(spec: Spec) -> Iterator[Finding]:
-    for number, field in enumerate(spec.quality.quotes):
-        path: Path = ("quality", "quotes", number)
-        if spec.is_embedding:
-            yield Finding(path, "a vector quotes nothing; remove it", "embeddings")
-        elif spec.output.schema_ is None:
-            yield Finding(path, "without output.schema an answer is text and has no fields", "schema")
-        elif reason := _field_fault(spec, field):
-            yield Finding(path, reason, "pointer")
-
-
-def _golden(spec: Spec) -> Iterator[Finding]:
-    golden = spec.quality.golden
-    if golden is None:
-        return
-    path: Path = ("quality", "golden", "field")
-    if spec.is_embedding:
-        yield Finding(("quality", "golden"), "a vector has no label; remove it", "embeddings")
-    elif spec.output.schema_ is None:
-        yield Finding(path, "without output.schema an answer is text and has no fields", "schema")
-    elif reason := _field_fault(spec, golden.field):
-        yield Finding(path, reason, "pointer")
-    if golden.label is not None and golden.label.startswith("/") and not _POINTER.fullmatch(golden.label):
-        yield Finding(("quality", "golden", "label"), _not_pointer(golden.label), "pointer")
-
-
-def _field_fault(spec: Spec, field: str) -> str:
-    """Why no answer can have this field, "" if one can."""
-    if field.startswith("/") and not _POINTER.fullmatch(field):
-        return _not_pointer(field)
-    schema = spec.output.schema_ or {}
-    properties = schema.get("properties")
-    first = pointer_reader(field)[0]
-    if first == EACH or not isinstance(properties, dict) or any(word in schema for word in _COMPOSED):
-        return ""
-    if first in properties or schema.get("additionalProperties") not in (None, False):
-        return ""
-    return f"{shown(field)} is not in output.schema{nearest(first, list(properties))}"
-
-
-def _not_pointer(value: str) -> str:
-    return f"{shown(value)} is not a JSON pointer; `~` is written `~0`, and `/` inside a name `~1`"
-
-
-_SETTLED: tuple[Path, ...] = (("provider",), ("endpoint",), ("model",), ("aliases",), ("output", "schema"))
-
-QUALITY_CHECKS: tuple[Check, ...] = (
-    Check((("quality", "rules"),), _rules),
-    Check((("quality", "quotes"), *_SETTLED), _quotes),
-    Check((("quality", "golden"), *_SETTLED), _golden),
-)
+class Quality(Section):
+    rules: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Strict(False)] = Field(
+        default=(),
+        description="CEL expressions over `input` (the fields used) and `output` that must be true of each answer. "
+        "Default: none.",
+    )
+    quotes: Annotated[tuple[FieldName, ...], Strict(False)] = Field(
+        default=(),
+        description="Fields (or JSON pointers, `*` for each element) of the output that must occur in the input, word "
+        "for word, whatever the white space. Default: none.",
+    )
+    golden: Golden | None = Field(default=None, description="Accuracy gate on labelled records. Default: none.")
+    min_acceptance: Share | None = Field(
+        default=None, description="Share of records that must be accepted before publishing, 0 to 1. Default: no gate."
+    )
+    review_sample: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=0, description="Accepted records that people look at, a stratified sample. Default: 0."
+    )

@@ -32,10 +32,8 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("quality", "review_sample")),
     Unsupported(("fallback",)),
     Unsupported(("limits", "max_cost_usd")),
-    Unsupported(("limits", "max_cost_per_record_usd")),
     Unsupported(("limits", "priority"), only=("normal",)),
 )
 

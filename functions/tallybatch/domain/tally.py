@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -20,10 +20,16 @@ class Tallied(msgspec.Struct, gc=False):
     """Set when a duplicate provider job gave the answer."""
     conflict: bool = False
     notes: tuple[str, ...] = ()
+    billed: tuple[Usage, ...] | None = None
+    """What each of its executions in the bound job used; None: there was one, whose result this is."""
 
 
 _UNKNOWN = Tallied(RecordResult("", OutcomeClass.MISSING), RawRef("", 0, 0, ""))
 """Stands for an id that was not expected."""
+
+
+_AROUND_A_LINE = (1, 3, 4)
+"""Bytes of a carriage return, of a byte order mark, and of both: with and without, it is the same line."""
 
 
 class ShardTally:
@@ -33,27 +39,41 @@ class ShardTally:
         self._by_id: dict[str, Tallied | None] = dict.fromkeys(expected)
         self.anomalies: Counter[str] = Counter()
         self.ghost_usage: list[Usage] = []
+        """One per execution, told apart as those of the bound job are."""
+        self._ghost_executions: set[tuple[str, str]] = set()
         self._strangers: list[tuple[str, Usage]] = []
         """Request id and usage of each line with an unknown id."""
-        self._input = self._cached_input = self._output = self._reasoning = 0
+        self._input = self._cached_input = self._output = self._reasoning = self._cache_write = 0
 
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
         delivered twice is one execution, told by its request id or, where there is none, by its bytes."""
-        executions = [Usage(self._input, self._cached_input, self._output, self._reasoning)]
-        if self._strangers:
-            seen = {back.result.request_id for back in self._by_id.values() if back is not None}
-            for request_id, usage in self._strangers:
-                if not request_id or request_id not in seen:
-                    seen.add(request_id)
-                    executions.append(usage)
-        return Usage(
-            sum(usage.input for usage in executions),
-            sum(usage.cached_input for usage in executions),
-            sum(usage.output for usage in executions),
-            sum(usage.reasoning for usage in executions),
-        )
+        return total_usage([self._known_usage, *self.strangers])
+
+    @property
+    def _known_usage(self) -> Usage:
+        return Usage(self._input, self._cached_input, self._output, self._reasoning, self._cache_write)
+
+    def believe(self, told: Mapping[str, int]) -> None:
+        """Where the provider counts the whole job's tokens (`told`, else empty), and what we know of is all of them,
+        lines of unknown ids are no executions of their own, whatever their bytes."""
+        known = self._known_usage
+        if told and told.get("input", 0) <= known.input and told.get("output", 0) <= known.output:
+            self._strangers.clear()
+
+    @property
+    def strangers(self) -> list[Usage]:
+        """Of each execution whose line names a record that was not asked for."""
+        if not self._strangers:
+            return []
+        seen = {back.result.request_id for back in self._by_id.values() if back is not None}
+        executions = []
+        for request_id, usage in self._strangers:
+            if not request_id or request_id not in seen:
+                seen.add(request_id)
+                executions.append(usage)
+        return executions
 
     def add(self, result: RecordResult, raw: RawRef) -> bool:
         """False if the id was not expected here."""
@@ -69,6 +89,7 @@ class ShardTally:
         else:
             if not _same_execution(known, result, raw):
                 self._book(result.usage)
+                known.billed = (*_billed(known), result.usage)
             self._add_again(known, result, raw)
         return True
 
@@ -77,15 +98,21 @@ class ShardTally:
         self._cached_input += usage.cached_input
         self._output += usage.output
         self._reasoning += usage.reasoning
+        self._cache_write += usage.cache_write
 
     def add_ghost(self, result: RecordResult, raw: RawRef, provider_job_id: str) -> None:
         """A line of a duplicate provider job: it is billed too, and its answer counts where there is no other."""
-        self.ghost_usage.append(result.usage)
+        execution = (provider_job_id, result.request_id or raw.sha256)
+        if execution not in self._ghost_executions:
+            self._ghost_executions.add(execution)
+            self.ghost_usage.append(result.usage)
         if result.record_id not in self._by_id or not _answered(result):
             return
         known = self._by_id[result.record_id]
         if known is None or not _answered(known.result):
-            self._by_id[result.record_id] = Tallied(result, raw, provider_job_id, notes=("duplicate_submission",))
+            billed = _billed(known) if known is not None else ()
+            notes = ("duplicate_submission",)
+            self._by_id[result.record_id] = Tallied(result, raw, provider_job_id, notes=notes, billed=billed)
 
     def add_lost(self, record_id: str, calls: int) -> None:
         """Calls for a record whose answers were lost: each may have cost what the one that came did."""
@@ -105,12 +132,14 @@ class ShardTally:
                 self._note(known, "conflict")
         elif was or now:
             if now:
+                known.billed = _billed(known)
                 known.result, known.raw = result, raw
             self._note(known, "success_and_error")
         elif (known.result.outcome, known.result.code) == (result.outcome, result.code):
             self._note(known, "duplicate_same")
         else:
             if _rank(result) < _rank(known.result):
+                known.billed = _billed(known)
                 known.result, known.raw = result, raw
             self._note(known, "errors_differ")
 
@@ -124,10 +153,24 @@ class ShardTally:
         return self._by_id.values()
 
 
+def total_usage(usages: Iterable[Usage]) -> Usage:
+    total = [0, 0, 0, 0, 0]
+    for usage in usages:
+        one = (usage.input, usage.cached_input, usage.output, usage.reasoning, usage.cache_write)
+        total = [so_far + more for so_far, more in zip(total, one, strict=True)]
+    return Usage(*total)
+
+
+def _billed(known: Tallied) -> tuple[Usage, ...]:
+    return (known.result.usage,) if known.billed is None else known.billed
+
+
 def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:
     if result.request_id or known.result.request_id:
         return result.request_id == known.result.request_id
-    return raw.sha256 == known.raw.sha256
+    if raw.sha256 == known.raw.sha256:
+        return True
+    return abs(raw.length - known.raw.length) in _AROUND_A_LINE and result == known.result
 
 
 def _answered(result: RecordResult) -> bool:

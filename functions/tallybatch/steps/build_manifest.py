@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.contracts import ObjectCreated, S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
@@ -37,8 +37,10 @@ from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
 
@@ -247,11 +249,13 @@ def _accept(
         lines=prepared.lines,
         quarantined_lines=prepared.lines - prepared.records,
     )
+    prices = job_prices(drop.spec, price_book(ports.objects, drop.place.tenant), at=ports.clock.now())
     manifest = describe(
         drop.spec,
         drop.place,
         snapshot,
         prepared.shards,
+        prices=prices,
         spec_digest=drop.spec_digest,
         created_at=ports.clock.now(),
         created_by="build_manifest",
@@ -260,6 +264,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None or (job.dry_run and not drop.is_dry):
+        refuse_unpriced(drop.spec, prices, where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -282,8 +287,7 @@ def _accept(
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         if job.dry_run:
             return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-        ports.executions.start(job.execution_name, payload.model_dump())
+        start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
 
 
@@ -302,19 +306,13 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return replace(
+    return next_run(
         job,
-        state=JobState.VALIDATED,
-        run=job.run + 1,
-        attempt=job.attempt + 1,
-        execution_name=identity.execution_name(job.job_key, job.run + 1),
+        now=now,
+        deadline_s=drop.spec.limits.deadline.total_seconds(),
         spec_digest=drop.spec_digest,
         golden_sha256=golden_sha256,
         drop=drop.version,
-        cancel_requested_at=0,
-        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
-        reason="",
-        updated_at=now,
     )
 
 

@@ -9,12 +9,15 @@ from typing import IO, BinaryIO, cast
 from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
+from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import Conflict, LedgerBusy, NotFound, ProviderUnavailable, ResultsGone
 from tallybatch.domain.identity import sha256_hex, submission_key
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import BOM, CHUNK_BYTES, newline_split
+from tallybatch.domain.outcomes import Usage
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
+from tallybatch.domain.tally import total_usage
 from tallybatch.ports import META, TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submit_shard import place_of
@@ -47,8 +50,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     job = ports.provider.get(row.provider_job_id)
     harvest = _Harvest(row, context, ports)
     harvest.take(job, "")
-    for ghost in row.ghosts:
-        harvest.take(_ended(ghost, ports), ghost_prefix(ghost))
+    ghost_usage = [harvest.take(_ended(ghost, ports), ghost_prefix(ghost)) for ghost in row.ghosts]
     _keep_job_record(job.raw, row, context, ports.objects)
 
     def collected(now: Submission) -> Submission | None:
@@ -68,6 +70,9 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             state=SubmissionState.COLLECTED,
             channels=harvest.channels,
             progress=dict(job.counts),
+            provider_tokens=tokens_of(job.usage) if job.usage is not None else {},
+            unread_jobs=harvest.unread_jobs,
+            ghost_tokens=tokens_of(total_usage(filter(None, ghost_usage))) if any(ghost_usage) else {},
             anomalies=anomalies,
             updated_at=ports.clock.now(),
         )
@@ -89,11 +94,14 @@ class _Harvest:
         self.channels: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         self.gone = 0
+        self.unread_jobs = 0
+        """Those that may have billed, and neither told how much nor left all their results."""
         self.mended = 0
         """Objects that were damaged when they were fetched first, and less so the second time."""
 
-    def take(self, job: ProviderJob, prefix: str) -> None:
-        row = self._row
+    def take(self, job: ProviderJob, prefix: str) -> Usage | None:
+        """Returns the tokens that the provider itself counts for the job."""
+        row, gone_before = self._row, self.gone
         for channel, source in job.channels.items():
             name = prefix + channel
             suffix = ".json" if channel.startswith(META) else ".jsonl"
@@ -111,6 +119,11 @@ class _Harvest:
                 self.gone += 1
             else:
                 self.channels[name] = key
+        records = any(not channel.startswith(META) for channel in job.channels)
+        lost = job.state is ProviderState.GONE or self.gone > gone_before
+        if job.usage is None and (lost or (job.state is ProviderState.DONE and not records)):
+            self.unread_jobs += 1
+        return job.usage
 
     def _fetch(self, source: str, key: str, *, lines: bool) -> int:
         """Only a complete download is stored, so that what is there is all there was. One with lines that cannot be

@@ -26,6 +26,7 @@ from tallybatch.steps.job_sets import attempt_items, was_planned
 from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.review_decisions import carry_out
 from tallybatch.steps.transitions import advance_job
 
 
@@ -61,18 +62,22 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
 
 
 def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
-    """The list of shards. A plan that is there stays; a cancelled job gets none, so that a later run still knows what
-    was never handed over."""
+    """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
+    what was never handed over. An attempt of decisions has nothing to hand over either."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
-    if objects.head(items_key) is None:
-        job = ports.ledger.job(request.job_key)
-        if job is not None and job.cancel_requested_at:
+    job = ports.ledger.job(request.job_key)
+    if job is not None and job.review is not None and job.review.attempt == attempt:
+        carry_out(job.review, context, ports.objects, ports.ledger)
+        items_key = context.keys.no_items(attempt)
+        objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
+    elif objects.head(items_key) is None:
+        if job is not None and (job.cancel_requested_at or job.partial_requested_at):
             items_key = context.keys.no_items(attempt)
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
-            before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
             held_too = job is None or not context.in_canary(job, attempt)
+            before = closure_after(attempt - 1, context, objects, ports.ledger, ports.clock)
             items = _retry_items(before, context, attempt, ports, held_too=held_too)
             items = _in_lanes(items, context, attempt, before, job, ports)
         elif context.has_canary:

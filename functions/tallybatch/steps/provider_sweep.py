@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import Orphan, SweepGap
 from tallybatch.domain import submitting
+from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import ON_DEMAND, Submission
@@ -151,4 +151,4 @@ def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None
 
 
 def _tokens(job: ProviderJob) -> dict[str, int] | None:
-    return msgspec.structs.asdict(job.usage) if job.usage is not None else None
+    return tokens_of(job.usage) if job.usage is not None else None

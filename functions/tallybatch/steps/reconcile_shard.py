@@ -5,7 +5,6 @@ The outcome object is written before the ledger accepts from it; when it is ther
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -14,9 +13,11 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain import lanes
+from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used, plain_word
+from tallybatch.domain.prices import Price, find
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
@@ -37,8 +38,6 @@ _ACCEPT_BATCH = 1000
 UNKNOWN_CODE = "unknown_code"
 """Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
 _CODES_TOLD = 20
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-"""What a row may hold of a provider's words."""
 _SETTLED = frozenset({SubmissionState.COLLECTED, SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 
@@ -74,6 +73,17 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
     _give_up(row, told, ports.ledger)
     counts = {outcome.value: count for outcome, count in told.counts.items()}
     usage = tally.usage
+    price = price_of(row, context)
+    costs = settle(
+        Biller(price),
+        tally,
+        told.costs,
+        told.unpriced,
+        told=row.provider_tokens,
+        ghosts_told=row.ghost_tokens,
+        lost=min(told.counts[OutcomeClass.MISSING], tally.anomalies["unparsable"]),
+        unread_jobs=row.unread_jobs,
+    )
     if told.drifted:
         tally.anomalies["model_drift"] = told.drifted
     if told.unknown_codes:
@@ -89,6 +99,11 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             counts=counts,
             tokens=msgspec.to_builtins(usage),
             duplicate_tokens=_total(tally.ghost_usage),
+            price=price.id if price else "",
+            cost_nano_usd=costs.total,
+            costs=costs.by_class,
+            duplicate_cost_nano_usd=costs.duplicates,
+            unpriced=costs.unpriced,
             anomalies={**now.anomalies, **tally.anomalies},
             unknown_codes=dict(told.unknown_codes.most_common(_CODES_TOLD)),
             updated_at=ports.clock.now(),
@@ -96,6 +111,11 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
     change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, reconciled)
     return counts
+
+
+def price_of(row: Submission, context: JobContext) -> Price | None:
+    """At which a submission is booked, None if nobody knew it when the job began."""
+    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, "batch")
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -115,6 +135,7 @@ def _tally(
     strays: list[bytes] = []
     for channel in sorted(name for name in row.channels if not name.startswith((GHOST, META))):
         strays += read_channel(row.channels[channel], tally, provider_format, ports.objects)
+    tally.believe(row.provider_tokens)
     disagree = _counts_disagree(row, tally)
     for record_id, calls in row.lost_calls.items():
         tally.add_lost(record_id, calls)
@@ -148,15 +169,23 @@ class _Told:
     given_up: list[str] = field(default_factory=list)
     drifted: int = 0
     unknown_codes: Counter[str] = field(default_factory=Counter)
+    costs: Counter[OutcomeClass] = field(default_factory=Counter)
+    """Nano-dollars by class."""
+    unpriced: int = 0
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
+        cost = outcome.cost_nano_usd
+        if cost is None:
+            self.unpriced += 1
+        elif cost:
+            self.costs[outcome.outcome] += cost
         if outcome.notes:
             self.drifted += "model_drift" in outcome.notes
         if outcome.outcome in ACCEPTED:
             return
         if UNKNOWN_CODE in outcome.notes:
-            self.unknown_codes[outcome.code if _WORD.fullmatch(outcome.code) else "(no word)"] += 1
+            self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(
             outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
         )
@@ -242,6 +271,8 @@ class _Outcomes:
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
         self._model = context.manifest.model_resolved
+        price = price_of(row, context)
+        self._price, self._cost = (price.id if price else ""), Biller(price).record
         self._codes = context.codes
         self._check = AnswerCheck.of(context.spec)
 
@@ -261,7 +292,7 @@ class _Outcomes:
         if back.result.outcome is OutcomeClass.CANCELLED:
             tries -= self._given_back
         result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
-        notes = back.notes
+        notes, cost = back.notes, self._cost(back)
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
         elif outcome is OutcomeClass.SUCCEEDED:
@@ -274,7 +305,7 @@ class _Outcomes:
             if self._codes and result.outcome is not OutcomeClass.SUCCEEDED:
                 outcome = self._codes.get(result.code, outcome)
             unknown = result.unknown_code and result.code not in self._codes
-            used = _used(record.used, result.usage, unknown=unknown)
+            used = _used(record.used, result.usage, cost, unknown=unknown)
             notes += (UNKNOWN_CODE,) if unknown else ()
         if result.model_version and result.model_version != self._model:
             notes += ("model_drift",)
@@ -300,6 +331,8 @@ class _Outcomes:
             back.raw,
             used,
             record.output_cap,
+            cost,
+            self._price,
         )
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
@@ -313,6 +346,8 @@ class _Outcomes:
             attempt=self._row.attempt,
             tries=record.tries,
             outcome=OutcomeClass.REUSED,
+            cost_nano_usd=0,
+            price="",
             reused_from=answer.uri,
         )
 
@@ -333,11 +368,12 @@ class _Outcomes:
             reason=reason,
             provider=row.provider,
             provider_job_id=row.provider_job_id,
+            cost_nano_usd=0,
             used=record.used,
             output_cap=record.output_cap,
         )
 
 
-def _used(before: Used, usage: Usage, *, unknown: bool) -> Used:
+def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd, codes) if tokens or codes else before
+    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes or cost else before

@@ -15,6 +15,7 @@ import zstandard
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict
 from tallybatch.domain.lifecycle import JOB_FINAL, SubmissionState
+from tallybatch.domain.outcomes import plain_word
 from tallybatch.domain.records import ShardRecord, decode_record
 from tallybatch.domain.rows import AcceptedAnswer, RecordClaim
 from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
@@ -108,7 +109,7 @@ def _claim(item: ShardItem, context: JobContext, *, objects: Objects, ledger: Le
     for record in shard_records(objects, context, item.shard_sha256):
         key = identity.record_key(record.record_id, record.source_version)
         ids[key] = record.record_id
-        batch.append(RecordClaim(key, item.job_key, item.attempt, record.retry_reason))
+        batch.append(RecordClaim(key, item.job_key, item.attempt, plain_word(record.retry_reason)))
         if len(batch) >= _CLAIM_BATCH:
             yield from _claim_batch(item, batch, ids, ledger)
             batch, ids = [], {}
@@ -137,11 +138,14 @@ def _claim_batch(item: ShardItem, batch: list[RecordClaim], ids: dict[str, str],
 
 
 def _may_still_answer(owner: str, ledger: Ledger) -> bool:
-    """Whether a job is at work, or has ended while a submission of it may still be out at a provider."""
+    """Whether a job is at work, or has ended while people decide about records of it, or while a submission of it may
+    still be out at a provider."""
     job = ledger.job(owner)
     if job is None:
         return False
-    return job.state not in JOB_FINAL or any(row.state in _OUT for row in ledger.submissions(owner))
+    if job.state not in JOB_FINAL or job.counts.get("in_review"):
+        return True
+    return any(row.state in _OUT for row in ledger.submissions(owner))
 
 
 def _excluded(result: ClaimResult, ids: dict[str, str]) -> Excluded:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from infra.local.simulator.bill import priced
 from infra.local.simulator.dice import Dice
 from infra.local.simulator.faults import Faults
 from infra.local.simulator.journal import Tokens
@@ -40,6 +41,8 @@ class Dialect(Protocol):
     """How one provider's lines look. `id_field` names the record on the wire."""
 
     provider: str
+    model: str
+    """As answered, which is as billed."""
     id_field: str
     body_field: str
     empty_counts_as_done: frozenset[str]
@@ -133,8 +136,11 @@ class Execution:
             self._errors.add(line)
             return
         self.counts.completed += 1
-        self.tokens.add(reply.tokens)
+        self._bill(reply.tokens)
         self._write(line, fault, record_id, body, digest, moment)
+
+    def _bill(self, tokens: Tokens) -> None:
+        self.tokens.add(priced(self._dialect.provider, self._dialect.model, "batch", tokens))
 
     def _write(self, line: Json, fault: str, record_id: str, body: Json, digest: bytes, moment: float) -> None:
         dialect = self._dialect
@@ -143,7 +149,7 @@ class Execution:
             return
         if fault == "duplicate_different":
             other = dialect.reply(body, digest=digest, moment=moment, fault="", variant=1)
-            self.tokens.add(other.tokens)
+            self._bill(other.tokens)
             self._output.add(dialect.line(record_id, other, salt=b"again"))
         elif fault == "success_and_error":
             error = dialect.reply(body, digest=digest, moment=moment, fault="error_500")

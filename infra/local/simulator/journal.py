@@ -15,18 +15,29 @@ MARKER_KEY = "tallybatch_submission"
 
 @dataclass(slots=True)
 class Tokens:
-    """Billed tokens. `input` includes `cached_input`, `output` includes `reasoning`, as OpenAI counts them."""
+    """Billed tokens. `input` includes `cached_input` and `cache_write`, `output` includes `reasoning`, as OpenAI counts
+    them; `nano_usd` is what they cost."""
 
     input: int = 0
     cached_input: int = 0
     output: int = 0
     reasoning: int = 0
+    cache_write: int = 0
+    nano_usd: int = 0
 
     def add(self, other: Tokens) -> None:
         self.input += other.input
         self.cached_input += other.cached_input
         self.output += other.output
         self.reasoning += other.reasoning
+        self.cache_write += other.cache_write
+        self.nano_usd += other.nano_usd
+
+    def counts(self) -> dict[str, int]:
+        """Without the money; `cache_write` only where there is any."""
+        counted = asdict(self)
+        del counted["nano_usd"]
+        return counted if self.cache_write else {kind: n for kind, n in counted.items() if kind != "cache_write"}
 
 
 class Journal:
@@ -67,7 +78,16 @@ class Journal:
         lane = "batch" if job_id else "on_demand"
         self.tokens_per_marker.setdefault(marker, Tokens()).add(tokens)
         self.tokens_per_lane[lane].add(tokens)
-        self.record(provider, "bills", at, job_id=job_id, marker=marker, lane=lane, tokens=asdict(tokens))
+        self.record(
+            provider,
+            "bills",
+            at,
+            job_id=job_id,
+            marker=marker,
+            lane=lane,
+            tokens=tokens.counts(),
+            nano_usd=tokens.nano_usd,
+        )
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""
@@ -75,9 +95,11 @@ class Journal:
         return {
             **{kind: self.entries.get(kind, []) for kind in kinds},
             "jobs_per_marker": dict(self.jobs_per_marker),
-            "tokens_billed": asdict(self.tokens),
-            "tokens_per_marker": {marker: asdict(tokens) for marker, tokens in self.tokens_per_marker.items()},
-            "tokens_per_lane": {lane: asdict(tokens) for lane, tokens in self.tokens_per_lane.items()},
+            "tokens_billed": self.tokens.counts(),
+            "tokens_per_marker": {marker: tokens.counts() for marker, tokens in self.tokens_per_marker.items()},
+            "tokens_per_lane": {lane: tokens.counts() for lane, tokens in self.tokens_per_lane.items()},
+            "billed_nano_usd": self.tokens.nano_usd,
+            "billed_nano_usd_per_marker": {marker: told.nano_usd for marker, told in self.tokens_per_marker.items()},
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }

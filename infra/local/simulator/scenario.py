@@ -36,6 +36,9 @@ class RecordFault(StrEnum):
     FENCED_JSON = "fenced_json"
     WRONG_MODEL = "wrong_model"
     U2028 = "u2028"
+    CACHED_PROMPT = "cached_prompt"
+    THINKING = "thinking"
+    LONG_PROMPT = "long_prompt"
 
     MISSING = "missing"
     STATUS_ZERO = "status_zero"

@@ -45,7 +45,7 @@ def read(output: Any, model: str = NOVA) -> RecordResult:
 
 def test_given_converse_when_read_then_cache_reads_and_writes_are_part_of_the_input() -> None:
     assert read(CONVERSE) == RecordResult(
-        ID, OutcomeClass.SUCCEEDED, answer="pong", finish_reason="end_turn", usage=Usage(14, 4, 2)
+        ID, OutcomeClass.SUCCEEDED, answer="pong", finish_reason="end_turn", usage=Usage(14, 4, 2, 0, 1)
     )
 
 
@@ -57,7 +57,7 @@ def test_given_claudes_own_body_when_read_then_its_id_and_model_are_kept_and_tho
         finish_reason="end_turn",
         model_version=CLAUDE,
         request_id="msg_bdrk_01",
-        usage=Usage(14, 4, 2),
+        usage=Usage(14, 4, 2, 0, 1),
     )
 
 
@@ -120,7 +120,7 @@ def test_given_a_stop_reason_when_read_then_its_class_and_only_a_cut_answer_is_k
     result = read({**CLAUDES, "stop_reason": reason} if claudes else {**CONVERSE, "stopReason": reason})
     kept = outcome in (OutcomeClass.SUCCEEDED, OutcomeClass.TRUNCATED)
     assert (result.outcome, result.answer, result.finish_reason) == (outcome, "pong" if kept else None, reason)
-    assert result.usage == Usage(14, 4, 2)
+    assert result.usage == Usage(14, 4, 2, 0, 1)
 
 
 def test_given_tool_calls_when_read_then_they_are_the_answer() -> None:

@@ -27,11 +27,12 @@ def test_given_parts_when_raised_then_the_message_has_them_in_order(parts: dict[
 
 
 ACTS = {
-    "Retryable": Retryable, "AnswerUnknown": Retryable,
-    "ProviderUnavailable": Retryable, "CreateUnknown": Retryable, "QuotaRefused": Retryable,
+    "Retryable": Retryable, "ProviderUnavailable": Retryable, "CreateUnknown": Retryable, "QuotaRefused": Retryable,
     "LedgerBusy": Retryable, "Permanent": Permanent, "ProviderRefused": Permanent, "ResultsGone": Permanent,
     "NotClosed": Permanent, "NotFound": Permanent, "ObjectDamaged": Permanent, "Conflict": None, "BadInput": None,
+    "RolloutStopped": Permanent, "ApprovalRejected": Permanent, "ApprovalExpired": Permanent,
     "TallybatchError": None,
+    "AnswerUnknown": Retryable,
 }  # fmt: skip
 
 

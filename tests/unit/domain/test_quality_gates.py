@@ -15,7 +15,7 @@ from tallybatch.domain.errors import BadInput
 from tallybatch.domain.quality_gates import ANY_ACCEPTED, MIN_ACCEPTANCE, MIN_ACCURACY, judge
 from tallybatch.domain.quality_golden import MOST_LABELS, NO_ANSWER, OTHER, GoldenFigures, GoldenTally, read_golden
 from tallybatch.domain.quality_labels import LONGEST_VALUE, MOST_VALUES, RARE, LabelTally, merged, worth_showing
-from tallybatch.domain.spec import Golden, Quality
+from tallybatch.domain.spec_quality import Golden, Quality
 
 GOLDEN = Golden(file="g.jsonl", field="genre", min_accuracy=0.5)
 

@@ -37,7 +37,7 @@ def test_given_any_values_when_a_record_is_read_then_its_size_is_that_of_its_req
     values: dict[str, Any], provider: str
 ) -> None:
     spec = parse_spec(SPEC.format(provider=provider, model=MODELS[provider]).encode())
-    requests = Requests(spec, wiring.formats(spec))
+    requests = Requests(spec, wiring.formats)
     around = requests.around(spec.input.fields)
     assert around is not None
     reader = RecordReader(
@@ -57,11 +57,11 @@ def test_given_any_values_when_a_record_is_read_then_its_size_is_that_of_its_req
 )
 def test_given_a_prompt_that_is_more_than_text_around_each_field_when_asked_then_it_must_be_rendered(user: str) -> None:
     spec = parse_spec(f"{{name: x, provider: openai, model: m-1, prompt: {{user: '{user}'}}}}".encode())
-    assert Requests(spec, wiring.formats(spec)).around(("a", "b")) is None
+    assert Requests(spec, wiring.formats).around(("a", "b")) is None
 
 
 def test_given_a_field_that_no_template_can_take_when_read_then_it_is_refused_as_ever() -> None:
     spec = parse_spec(b"{name: x, provider: openai, model: m-1, prompt: {user: '{{ a.b }}'}}")
-    requests = Requests(spec, wiring.formats(spec))
+    requests = Requests(spec, wiring.formats)
     with pytest.raises(LineRefused, match="the prompt cannot be filled"):
         requests.measure({"a": {}})

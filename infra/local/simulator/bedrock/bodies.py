@@ -8,6 +8,7 @@ from typing import Any
 from infra.local.simulator.answers import embedding, tokens_of
 from infra.local.simulator.bedrock.model import ApiError, Json
 from infra.local.simulator.bedrock.requests import CONVERSE, check, max_output_tokens, prompt_of, said, texts_of
+from infra.local.simulator.bill import bent
 from infra.local.simulator.journal import Tokens
 from infra.local.simulator.texts import Text, text_for
 from tallybatch.domain.bedrock_models import EMBEDDINGS, Family, family_of
@@ -50,7 +51,7 @@ def reply_to(
         return _error(error.status, error.message)
     except (LookupError, RecursionError):
         return _error(400, "The schema has a reference that leads nowhere, or round in a circle.")
-    tokens = Tokens(input=said(body).tokens, output=tokens_of(text.refusal or text.content))
+    tokens = bent(Tokens(input=said(body).tokens, output=tokens_of(text.refusal or text.content)), fault)
     if invocation_type != CONVERSE and family is Family.ANTHROPIC:
         return Reply({"modelOutput": _claude(model_id, key, text, tokens, fault)}, tokens=tokens)
     return Reply({"modelOutput": _converse(text, tokens)}, tokens=tokens)
@@ -67,11 +68,11 @@ def _converse(text: Text, tokens: Tokens) -> Json:
         "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": stop,
         "usage": {
-            "inputTokens": tokens.input - tokens.cached_input,
+            "inputTokens": tokens.input - tokens.cached_input - tokens.cache_write,
             "outputTokens": tokens.output,
             "totalTokens": tokens.input + tokens.output,
             "cacheReadInputTokens": tokens.cached_input,
-            "cacheWriteInputTokens": 0,
+            "cacheWriteInputTokens": tokens.cache_write,
         },
         "metrics": {"latencyMs": 100 + tokens.output},
     }
@@ -90,8 +91,8 @@ def _claude(model_id: str, key: str, text: Text, tokens: Tokens, fault: str) -> 
         "stop_reason": stop,
         "stop_sequence": None,
         "usage": {
-            "input_tokens": tokens.input - tokens.cached_input,
-            "cache_creation_input_tokens": 0,
+            "input_tokens": tokens.input - tokens.cached_input - tokens.cache_write,
+            "cache_creation_input_tokens": tokens.cache_write,
             "cache_read_input_tokens": tokens.cached_input,
             "output_tokens": tokens.output,
         },

@@ -10,6 +10,7 @@ import orjson
 
 from infra.local.simulator.bedrock.bodies import Reply, reply_to
 from infra.local.simulator.bedrock.model import PROVIDER, Counts, Job, Json
+from infra.local.simulator.bill import priced
 from infra.local.simulator.dice import Dice
 from infra.local.simulator.faults import Faults
 from infra.local.simulator.journal import Tokens
@@ -77,7 +78,7 @@ class Execution:
             lines.add(head | (reply.part if reply.failed else {"modelOutput": None}))
             return
         self.counts.succeeded += 1
-        self.tokens.add(reply.tokens)
+        self._bill(reply.tokens)
         part: dict[str, Any] = dict(reply.part)
         if fault == "body_as_string":
             part["modelOutput"] = orjson.dumps(part["modelOutput"]).decode()
@@ -85,10 +86,13 @@ class Execution:
             return
         if fault == "duplicate_different":
             other = self._reply(body, digest, record_id + "again", "", variant=1)
-            self.tokens.add(other.tokens)
+            self._bill(other.tokens)
             lines.add(head | other.part)
         elif fault == "success_and_error":
             lines.add(head | self._reply(body, digest, record_id, "error_500").part)
+
+    def _bill(self, tokens: Tokens) -> None:
+        self.tokens.add(priced(PROVIDER, str(self.job.request["modelId"]), "batch", tokens))
 
     def _reply(self, body: Json, digest: bytes, salt: str, fault: str, *, variant: int = 0) -> Reply:
         key = blake2b((self.job.arn + salt).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

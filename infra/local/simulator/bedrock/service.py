@@ -108,7 +108,8 @@ class BedrockService:
                 "marker": job.token,
                 "model": job.request["modelId"],
                 "counts": counts,
-                "tokens": asdict(job.tokens),
+                "tokens": job.tokens.counts(),
+                "billed_nano_usd": job.tokens.nano_usd,
                 "errors": [job.message] if job.message else [],
             }
         return rows

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from infra.local.simulator.answers import Prompt, embedding, tokens_of
+from infra.local.simulator.bill import bent
 from infra.local.simulator.dice import Dice
 from infra.local.simulator.execution import Json, Reply, digest_of
 from infra.local.simulator.gemini.model import EMBED, PROVIDER, without_zeros
@@ -34,7 +35,7 @@ class GeminiLines:
 
     def __init__(self, method: str, model: str) -> None:
         self._method = method
-        self._model = model
+        self.model = model
 
     def reply(self, body: Json, *, digest: bytes, moment: float, fault: str, variant: int = 0) -> Reply:
         """Deterministic in `body`, `fault` and `variant`; Gemini's answers carry no time."""
@@ -68,9 +69,9 @@ class GeminiLines:
 
     def _generated(self, body: Json, prompt: Prompt, fault: str, variant: int) -> Reply:
         spent = input_tokens(self._method, body)
-        meta = {"modelVersion": self._model, "responseId": f"{prompt.digest.hex()[:22]}{variant or ''}"}
+        meta = {"modelVersion": self.model, "responseId": f"{prompt.digest.hex()[:22]}{variant or ''}"}
         if fault == "wrong_model":
-            meta["modelVersion"] = f"{self._model}-preview"
+            meta["modelVersion"] = f"{self.model}-preview"
         if fault == "error_in_body":
             return Reply(200, {"error": {"code": 13, "message": "An internal error has occurred."}, **meta})
         if fault == "refusal":
@@ -81,6 +82,7 @@ class GeminiLines:
         text, finish = answer.content, _FINISH[answer.finish]
         thoughts = _thoughts(body, prompt)
         usage = Tokens(input=spent, output=tokens_of(text) + thoughts, reasoning=thoughts)
+        usage = bent(usage, fault, writes_cache=False)
         candidate: Json = {"finishReason": finish, "index": 0}
         if finish != "SAFETY":
             candidate["content"] = {"role": "model", "parts": [{"text": text}]}

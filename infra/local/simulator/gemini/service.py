@@ -127,7 +127,8 @@ class GeminiService:
                 "marker": batch.marker,
                 "model": batch.model,
                 "counts": asdict(batch.counts),
-                "tokens": asdict(batch.tokens),
+                "tokens": batch.tokens.counts(),
+                "billed_nano_usd": batch.tokens.nano_usd,
                 "errors": [batch.error["code"]] if batch.error else [],
             }
         return table

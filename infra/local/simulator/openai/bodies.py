@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from infra.local.simulator.answers import embedding, tokens_of
+from infra.local.simulator.bill import bent
 from infra.local.simulator.execution import Json, Reply
 from infra.local.simulator.journal import Tokens
 from infra.local.simulator.openai.model import CHAT, EMBEDDINGS, ApiError, error_body
@@ -63,6 +64,7 @@ def reply_to(
     if fault == "error_in_body":
         return Reply(200, error_body("The model failed on this request.", kind="server_error", code="server_error"))
     tokens = Tokens(input=input_tokens(endpoint, body), output=tokens_of(text.refusal or text.content))
+    tokens = bent(tokens, fault)
     shape = _chat if endpoint == CHAT else _response
     answered_by = f"{model}-preview" if fault == "wrong_model" else model
     key = f"{digest.hex()}{variant or ''}"
@@ -92,7 +94,7 @@ def _chat(key: str, text: Text, tokens: Tokens, *, model: str, moment: float, re
             "prompt_tokens": tokens.input,
             "completion_tokens": tokens.output,
             "total_tokens": tokens.input + tokens.output,
-            "prompt_tokens_details": {"cached_tokens": tokens.cached_input, "cache_write_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": tokens.cached_input, "cache_write_tokens": tokens.cache_write},
             "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
         },
         "service_tier": request.get("service_tier") or "default",
@@ -131,7 +133,7 @@ def _response(key: str, text: Text, tokens: Tokens, *, model: str, moment: float
         "truncation": request.get("truncation", "disabled"),
         "usage": {
             "input_tokens": tokens.input,
-            "input_tokens_details": {"cached_tokens": tokens.cached_input, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": tokens.cached_input, "cache_write_tokens": tokens.cache_write},
             "output_tokens": tokens.output,
             "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
             "total_tokens": tokens.input + tokens.output,

@@ -25,11 +25,11 @@ class OpenAILines:
     def __init__(self, batch_id: str, endpoint: str, model: str) -> None:
         self._batch_key = batch_id.encode()
         self._endpoint = endpoint
-        self._model = model
+        self.model = model
 
     def reply(self, body: Json, *, digest: bytes, moment: float, fault: str, variant: int = 0) -> Reply:
         return reply_to(
-            self._endpoint, body, digest=digest, model=self._model, moment=moment, fault=fault, variant=variant
+            self._endpoint, body, digest=digest, model=self.model, moment=moment, fault=fault, variant=variant
         )
 
     def line(self, record_id: str, reply: Reply, *, salt: bytes = b"") -> Json:

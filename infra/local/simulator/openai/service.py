@@ -150,7 +150,8 @@ class OpenAIService:
                 "marker": batch.marker,
                 "model": batch.model,
                 "counts": asdict(batch.counts),
-                "tokens": asdict(batch.tokens),
+                "tokens": batch.tokens.counts(),
+                "billed_nano_usd": batch.tokens.nano_usd,
                 "errors": [error["code"] for error in batch.errors or ()],
             }
         return table

@@ -7,6 +7,7 @@ import fnmatch
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.local.simulator.bill import priced
 from infra.local.simulator.core import Core
 from infra.local.simulator.execution import digest_of
 from infra.local.simulator.guard import Handler
@@ -41,7 +42,8 @@ class SyncHandlers:
             resolved = models.resolve.get(model, model)
             reply = reply_to(endpoint, body, digest=digest, model=resolved, moment=now, fault=fault)
             if reply.status == 200:
-                self._core.journal.billed(PROVIDER, now, job_id="", marker="", tokens=reply.tokens)
+                spent = priced(PROVIDER, resolved, "on_demand", reply.tokens)
+                self._core.journal.billed(PROVIDER, now, job_id="", marker="", tokens=spent)
             return json_answer(reply.body, status=reply.status)
 
         return answer

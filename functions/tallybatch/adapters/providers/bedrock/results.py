@@ -190,7 +190,7 @@ def _usage(output: _Output) -> Usage:
     read = usage.cacheReadInputTokens or usage.cacheReadInputTokenCount or usage.cache_read_input_tokens or 0
     written = usage.cacheWriteInputTokens or usage.cacheWriteInputTokenCount or usage.cache_creation_input_tokens or 0
     fresh = usage.inputTokens or usage.input_tokens or 0
-    return Usage(fresh + read + written, read, usage.outputTokens or usage.output_tokens or 0)
+    return Usage(fresh + read + written, read, usage.outputTokens or usage.output_tokens or 0, 0, written)
 
 
 def _failed(record_id: str, error: Any) -> RecordResult:

@@ -29,6 +29,7 @@ _NO_USAGE = Usage()
 
 class _InputDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = 0
+    cache_write_tokens: int | None = 0
 
 
 class _OutputDetails(msgspec.Struct, gc=False):
@@ -241,7 +242,7 @@ def _tool_calls(items: list[_Item], line: bytes) -> str | None:
 
 
 def _usage(usage: _Usage) -> Usage:
-    """`input` includes cached tokens and `output` includes reasoning, as OpenAI counts them."""
+    """`input` includes cached and written tokens and `output` includes reasoning, as OpenAI counts them."""
     inner = usage.input_tokens_details or usage.prompt_tokens_details
     outer = usage.output_tokens_details or usage.completion_tokens_details
     return Usage(
@@ -249,6 +250,7 @@ def _usage(usage: _Usage) -> Usage:
         (inner.cached_tokens or 0) if inner is not None else 0,
         usage.output_tokens or usage.completion_tokens or 0,
         (outer.reasoning_tokens or 0) if outer is not None else 0,
+        (inner.cache_write_tokens or 0) if inner is not None else 0,
     )
 
 
