@@ -109,6 +109,8 @@ class SweepReply(Contract):
     stale: list[str]
     """`job_key/attempt/shard_id` of submissions with an unknown outcome that nobody works on."""
     gaps: list[SweepGap] = []
+    released: list[str] = []
+    """`pool place` of quota that nobody needed any more, given back now."""
     deleted_files: int = 0
     """Files of completed jobs, deleted at their providers now."""
 
@@ -200,11 +202,26 @@ class ShardItem(Contract):
     shard_sha256: str
     record_count: int
     provider: str = "openai"
+    model: str = ""
+    """As resolved; "" in a plan that was written before plans named it."""
+    tokens: int = 0
+    """Prompt tokens, as estimated."""
+    priority: Literal["low", "normal", "high"] = "normal"
     lane: Literal["batch", "on_demand"] = "batch"
     rescue_at: int = 0
     """Unix seconds from which on nothing is left to a provider's job; 0 is never."""
     can_grow: bool = True
     """Whether other records of the job may still join these, if they are too few."""
+
+
+class QuotaReply(Contract):
+    """Of ReserveQuota and AdmitJob. `wait`: ask again after `wait_s`; `position` 1 is next in the line, and `why` says
+    what no waiting will change."""
+
+    status: Literal["go", "wait"]
+    wait_s: int = 0
+    position: int = 0
+    why: str = ""
 
 
 class SubmitReply(Contract):

@@ -25,6 +25,7 @@ from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.domain.spec import Spec
 from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
+    admit_job,
     answer_shard,
     approve_canary,
     build_manifest,
@@ -36,6 +37,7 @@ from tallybatch.steps import (
     poll_shard,
     reconcile_job,
     reconcile_shard,
+    reserve_quota,
     resolve_review,
     resume_job,
     seal_job,
@@ -152,6 +154,14 @@ def build_manifest_ports(settings: s.BuildManifest) -> build_manifest.Ports:
 
 def discover_backfill_ports(settings: s.DiscoverBackfill) -> discover_backfill.Ports:
     return discover_backfill.Ports(objects(settings.bucket), objects, ledger(settings.table), _CLOCK)
+
+
+def admit_job_ports(settings: s.AdmitJob) -> admit_job.Ports:
+    return admit_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def reserve_quota_ports(settings: s.ReserveQuota) -> reserve_quota.Ports:
+    return reserve_quota.Ports(ledger(settings.table), _CLOCK)
 
 
 def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:

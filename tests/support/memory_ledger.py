@@ -10,13 +10,15 @@ import msgspec
 
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.ports import ClaimOutcome, ClaimResult
+from tests.support.memory_quotas import MemoryQuotas
 
 _CasRow = TypeVar("_CasRow", Job, Submission)
 _Key = TypeVar("_Key", str, tuple[str, int, str])
 
 
-class MemoryLedger:
+class MemoryLedger(MemoryQuotas):
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._submissions: dict[tuple[str, int, str], Submission] = {}

@@ -23,6 +23,7 @@ from tallybatch.contracts import (
     FailInput,
     JobInput,
     PublishItem,
+    QuotaReply,
     ReconcileReply,
     ResumeReply,
     ResumeRequest,
@@ -42,6 +43,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
+    admit_job,
     answer_approval,
     answer_shard,
     approve_canary,
@@ -54,6 +56,7 @@ from tallybatch.steps import (
     publish_shard,
     reconcile_job,
     reconcile_shard,
+    reserve_quota,
     resolve_review,
     resume_job,
     seal_job,
@@ -207,6 +210,11 @@ class Pipeline:
             return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
+        for _ in range(_MAX_STEPS):
+            turn = self.task("AdmitJob", lambda: self.admit(request))
+            if turn.status == "go":
+                break
+            self.wait(turn.wait_s)
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
             following: ReconcileReply | CanaryReply = reply
@@ -264,7 +272,13 @@ class Pipeline:
             self.answer_shard(item)
             return
         waited: float = 0
+        reserved: QuotaReply | None = None
         for _ in range(_MAX_STEPS):
+            if reserved is None or reserved.status == "wait":
+                reserved = self.task("ReserveQuota", lambda: self.reserve(item))
+            if reserved.status == "wait":
+                self.wait(reserved.wait_s)
+                continue
             submitted = self.task("SubmitShard", lambda: self.submit(item))
             if submitted.status == "on_demand":
                 self.answer_shard(item)
@@ -272,6 +286,7 @@ class Pipeline:
             if submitted.status == "cancelled":
                 return
             if submitted.status in ("unknown", "quota"):
+                reserved = reserved if submitted.status == "unknown" else None
                 self.wait(submitted.wait_s)
                 continue
             if submitted.status != "submitted":
@@ -285,6 +300,7 @@ class Pipeline:
             if polled.status == "terminal":
                 self.task("CollectShard", lambda: self.collect(item))
                 break
+            reserved = None
             self.wait(polled.wait_s)
         self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
@@ -316,6 +332,12 @@ class Pipeline:
                 return reply
 
     # Single states
+
+    def admit(self, request: JobInput) -> QuotaReply:
+        return admit_job.run(request, admit_job.Ports(self.objects, self.ledger, self.clock))
+
+    def reserve(self, item: ShardItem) -> QuotaReply:
+        return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)

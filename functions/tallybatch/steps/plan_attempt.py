@@ -12,12 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
+from tallybatch.domain import quotas
 from tallybatch.domain.closure import HELD, Closure, OpenRecord
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.records import decode_record, encode_record
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shard_tail import even_tail
-from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.shards import BYTES_PER_TOKEN, ShardFile, ShardLimits, ShardWriter, read_zstd_lines
 from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
@@ -83,9 +86,9 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, li
         elif context.has_canary:
             items = _in_lanes(_canary_items(context, attempt, ports), context, attempt, None, job, ports)
         else:
-            shards = context.manifest.shards
-            items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+            items = [_item(context, attempt, s.shard_id, s) for s in context.manifest.shards]
             items = _in_lanes(items, context, attempt, None, job, ports)
+            _check_quota(items, ports.ledger)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     return items_key, [ShardItem.model_validate(item) for item in msgspec.json.decode(objects.get(items_key))]
@@ -106,15 +109,33 @@ def _in_lanes(
     )
 
 
-def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
+def _check_quota(items: list[ShardItem], ledger: Ledger) -> None:
+    """A shard that no waiting would ever let through stops the job before anything is spent."""
+    pool = ledger.quota_pool(items[0].provider) if items else None
+    for item in items if pool is not None and pool.version else ():
+        most = quotas.largest(pool, item.model, "tokens")
+        if most is not None and item.tokens > most:
+            raise Permanent(
+                "a shard is larger than the quota for all shards together",
+                where=f"job {item.job_key} shard {item.shard_id}",
+                why=f"it has about {item.tokens} prompt tokens; the limit for {item.model} is {most}",
+                do="give the spec a smaller shards.max_records or shards.max_bytes, or raise the limit with "
+                f"`tallybatch quota set {item.provider} {item.model} --tokens N`; nothing was spent",
+            )
+
+
+def _item(context: JobContext, attempt: int, shard_id: str, shard: ShardEntry | ShardFile) -> ShardItem:
     return ShardItem(
         tenant=context.manifest.tenant,
         job_key=context.manifest.job_key,
         attempt=attempt,
         shard_id=shard_id,
-        shard_sha256=sha256,
-        record_count=record_count,
+        shard_sha256=shard.sha256,
+        record_count=shard.record_count,
         provider=context.manifest.provider,
+        model=context.manifest.model_resolved,
+        tokens=shard.estimated_tokens,
+        priority=context.spec.limits.priority,
     )
 
 
@@ -143,8 +164,11 @@ def _cut(
     requests: Requests,
     ports: Ports,
 ) -> list[ShardItem]:
-    """Store lines, with the sizes of their requests, as shards."""
-    limits = ShardLimits(context.spec.shards.max_records, context.spec.shards.max_bytes)
+    """Store lines, with the sizes of their requests, as shards; none is larger than the quota for all."""
+    shards_of, manifest = context.spec.shards, context.manifest
+    most = quotas.largest(ports.ledger.quota_pool(manifest.provider), manifest.model_resolved, "tokens")
+    max_bytes = shards_of.max_bytes if most is None else min(shards_of.max_bytes, most * BYTES_PER_TOKEN)
+    limits = ShardLimits(shards_of.max_records, max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
         for line, request_bytes in lines:
@@ -158,7 +182,7 @@ def _cut(
         )
         for shard in shards:
             _store(shard, context, ports.objects)
-    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
+    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s) for s in shards]
 
 
 def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:

@@ -115,7 +115,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
     """At which a submission is booked, None if nobody knew it when the job began."""
-    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, "batch")
+    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.report.build import Report, final_counts, job_report
 from tallybatch.report.write import write_report
+from tallybatch.steps import admit_job
 from tallybatch.steps.certification import Certified, certificate_key, certify
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.previous_job import note_latest, previous_report
@@ -40,6 +41,12 @@ class Ports:
 
 
 def run(request: JobInput, ports: Ports) -> SealReply:
+    reply = _end(request, ports)
+    admit_job.leave(request.job_key, ports.ledger, ports.clock)
+    return reply
+
+
+def _end(request: JobInput, ports: Ports) -> SealReply:
     context = load_job(ports.objects, request.tenant, request.job_key)
     closure = read_closure(ports.objects, context.keys, request.attempt)
     job = ports.ledger.job(request.job_key)

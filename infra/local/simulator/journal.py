@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from infra.local.simulator.meter import Meter
+
 MARKER_KEY = "tallybatch_submission"
 """The metadata key under which a client puts the mark of its submission."""
 
@@ -56,6 +58,7 @@ class Journal:
         self.calls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.tokens = Tokens()
+        self.meter = Meter()
         self.tokens_per_marker: dict[str, Tokens] = {}
         self.tokens_per_lane = {"batch": Tokens(), "on_demand": Tokens()}
         """By price class: synchronous calls cost the full price."""
@@ -78,16 +81,8 @@ class Journal:
         lane = "batch" if job_id else "on_demand"
         self.tokens_per_marker.setdefault(marker, Tokens()).add(tokens)
         self.tokens_per_lane[lane].add(tokens)
-        self.record(
-            provider,
-            "bills",
-            at,
-            job_id=job_id,
-            marker=marker,
-            lane=lane,
-            tokens=tokens.counts(),
-            nano_usd=tokens.nano_usd,
-        )
+        told = {"lane": lane, "tokens": tokens.counts(), "nano_usd": tokens.nano_usd}
+        self.record(provider, "bills", at, job_id=job_id, marker=marker, **told)
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""
@@ -100,6 +95,7 @@ class Journal:
             "tokens_per_lane": {lane: tokens.counts() for lane, tokens in self.tokens_per_lane.items()},
             "billed_nano_usd": self.tokens.nano_usd,
             "billed_nano_usd_per_marker": {marker: told.nano_usd for marker, told in self.tokens_per_marker.items()},
+            "quotas": self.meter.summary(),
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }
