@@ -17,9 +17,8 @@ MODEL = "gpt-5-mini-2025-08-07"
 def test_what_is_set_is_in_force_and_kept_with_who_and_when(operator: Operator) -> None:
     said = operator.run("quota", "set", "openai", MODEL, "--tokens", "5_000_000", "--by", "ann", "--json")
     assert (said.code, said.json["after"]) == (0, {"limits": {MODEL: {"tokens": 5_000_000}}})
-    operator.run(
-        "quota", "set", "openai", MODEL, "--jobs", "3", "--headroom", "0.2", "--share", "acme=0.5", "--by", "bob"
-    )
+    more = ("--jobs", "3", "--headroom", "0.2", "--share", "acme=0.5", "--by", "bob")
+    assert operator.run("quota", "set", "openai", MODEL, *more).code == 0
     (shown,) = operator.run("quota", "show", "openai", "--history", "--json").json
     assert shown["limits"][MODEL] == {"tokens": 5_000_000, "jobs": 3, "requests": None}
     assert shown["in_force"][MODEL] == {"tokens": 4_000_000, "jobs": 2, "requests": None}
