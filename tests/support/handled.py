@@ -306,7 +306,7 @@ class HandledPipeline(Pipeline):
     def submit(self, item: ShardItem) -> SubmitReply:
         return SubmitReply.model_validate(self.call("SubmitShard", item.model_dump()))
 
-    def answer(self, item: ShardItem) -> AnswerReply:
+    def ask_records(self, item: ShardItem) -> AnswerReply:
         return AnswerReply.model_validate(self.call("AnswerShard", item.model_dump()))
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:

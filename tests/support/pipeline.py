@@ -12,9 +12,9 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockOnDemand
-from tallybatch.adapters.providers.gemini import GeminiApi, GeminiOnDemand
-from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIOnDemand
+from tallybatch.adapters.providers.bedrock import BedrockApi
+from tallybatch.adapters.providers.gemini import GeminiApi
+from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
     AnswerReply,
     ApprovalRequest,
@@ -65,10 +65,11 @@ from tallybatch.steps import (
     verify_job,
 )
 from tallybatch.steps.answer_shard import AnswerRules
-from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
+from tests.support.on_demand import lane
 
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
@@ -88,15 +89,6 @@ T = TypeVar("T")
 def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: str = "") -> S3Event:
     dropped = {"key": key, "etag": etag, "version-id": version_id}
     return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
-
-
-def lane(provider: str, simulator: SimulatorServer, *, key: str = API_KEY, timeout_s: float = 5) -> OnDemand:
-    """A provider's synchronous API, by the real adapter over HTTP to the simulator."""
-    if provider == "bedrock":
-        return BedrockOnDemand(lambda: bedrock_runtime(simulator.bedrock_endpoint_url, timeout_s=timeout_s))
-    if provider == "gemini":
-        return GeminiOnDemand(lambda: key, base_url=simulator.gemini_base_url, timeout_s=timeout_s)
-    return OpenAIOnDemand(lambda: key, base_url=simulator.openai_base_url, timeout_s=timeout_s)
 
 
 @dataclass
@@ -131,7 +123,7 @@ class Pipeline:
             }
             self.provider = makers[self.provider_name]()
         if self.on_demand is None:
-            self.on_demand = lane(self.provider.name, self.simulator)
+            self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
@@ -314,7 +306,7 @@ class Pipeline:
 
     def answer_shard(self, item: ShardItem) -> None:
         for _ in range(_MAX_STEPS):
-            answered = self.task("AnswerShard", lambda: self.answer(item))
+            answered = self.task("AnswerShard", lambda: self.ask_records(item))
             if answered.status == "cancelled":
                 return
             if answered.status not in ("more", "quota"):
@@ -361,7 +353,7 @@ class Pipeline:
         )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
-    def answer(self, item: ShardItem) -> AnswerReply:
+    def ask_records(self, item: ShardItem) -> AnswerReply:
         ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
         return answer_shard.run(item, ports, rules=ANSWER_RULES)
 

@@ -113,3 +113,18 @@ def test_given_prices_that_changed_when_the_job_goes_on_then_it_is_booked_at_tho
     rows = pipeline.ledger.submissions(job_key)
     assert {row.price for row in rows} == {"batch@2026-10-14"}
     assert sum(row.cost_nano_usd for row in rows) == billed(pipeline)
+
+
+@pytest.mark.parametrize("provider", ["openai", "bedrock", "gemini"])
+def test_given_records_asked_one_by_one_when_booked_then_at_the_prices_of_single_calls(
+    pipeline: Pipeline, provider: str
+) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "cached_prompt", "rate": 0.5}])
+    line = Pipeline(pipeline.simulator, provider_name=provider)
+    line.push_spec(spec(provider) + "lane: on_demand\n")
+    job = line.run(films(12))
+
+    assert job.state.value == "COMPLETED"
+    rows = line.ledger.submissions(job.job_key)
+    assert {row.price.partition("@")[0] for row in rows} == {"on_demand"}
+    assert sum(row.cost_nano_usd for row in rows) == billed(line) > 0

@@ -70,7 +70,7 @@ def settle(
     the provider itself counts for the bound job and for all ghosts (empty if it does not), `lost` the records without a
     line that may have had one which could not be read, `unread_jobs` the provider jobs whose bill nobody can tell."""
     booked = Counter({outcome.value: cost for outcome, cost in records.items() if cost})
-    unpriced = unpriced_records + unread_jobs
+    unpriced = unpriced_records + unread_jobs + tally.unpriced_calls
 
     def book(kind: str, usages: Iterable[Usage]) -> None:
         nonlocal unpriced

@@ -31,7 +31,7 @@ START_AND_END = 2
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes are those of the request files. `history_events` are of the job's own execution without retries and of one
+    """`history_events` are of the job's own execution without retries and of one
     shard whose provider takes a day; each may have 25,000."""
 
     plan_version: int = 1
@@ -46,7 +46,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Shards let go together, one wave after the other."""
     request_bytes: int
     estimated_input_tokens: int
-    """A quarter of the bytes."""
+    """A quarter of the requests' bytes."""
     worst_case_output_tokens: int | None
     """If each record needs every attempt and each answer is as long as allowed; null without a cap."""
     provider_jobs: int

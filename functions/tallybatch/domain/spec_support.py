@@ -34,7 +34,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("generation", "tools")),
     Unsupported(("fallback",)),
     Unsupported(("limits", "max_cost_usd")),
-    Unsupported(("limits", "max_cost_per_record_usd")),
 )
 
 

@@ -40,6 +40,8 @@ class ShardTally:
         self.anomalies: Counter[str] = Counter()
         self.ghost_usage: list[Usage] = []
         """One per execution, told apart as those of the bound job are."""
+        self.unpriced_calls = 0
+        """Lost calls for records of which no other answer tells what one costs."""
         self._ghost_executions: set[tuple[str, str]] = set()
         self._strangers: list[tuple[str, Usage]] = []
         """Request id and usage of each line with an unknown id."""
@@ -118,7 +120,9 @@ class ShardTally:
         """Calls for a record whose answers were lost: each may have cost what the one that came did."""
         known = self._by_id.get(record_id)
         self.anomalies["reply_lost"] += calls
-        if known is not None:
+        if known is None:
+            self.unpriced_calls += calls
+        else:
             self.ghost_usage += [known.result.usage] * calls
             known.notes += ("reply_lost",)
 

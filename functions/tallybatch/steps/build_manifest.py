@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +28,14 @@ from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
 from tallybatch.domain.plan import plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
-from tallybatch.domain.records import NativeReader, RecordReader, decode_record
+from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
-from tallybatch.domain.shard_tail import even_tail
-from tallybatch.domain.shards import ShardFile, ShardLimits
+from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
@@ -209,19 +209,6 @@ def _read_source(
         source.drain()
     shards = evened(prepared.shards, spec, folder, ports.formats)
     return dataclasses.replace(prepared, shards=shards), source
-
-
-def evened(shards: Sequence[ShardFile], spec: Spec, folder: Path, formats: Formats) -> list[ShardFile]:
-    """A file's shards, none of which is below the usual minimum of its provider if that can be avoided. The account's
-    own minimum, a setting, must not change a job's key."""
-    requests = Requests(spec, formats)
-    return even_tail(
-        shards,
-        folder,
-        least=MIN_RECORDS.get(spec.provider, 1) if spec.lane == "batch" else 1,
-        max_bytes=spec.shards.max_bytes,
-        measure=lambda line: len(requests.line(decode_record(line))),
-    )
 
 
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:

@@ -38,13 +38,13 @@ def refuse_unpriced(spec: Spec, prices: Sequence[Price], *, where: str) -> None:
     """Raises `BadInput` if a lane that the job will use has no price, unless the spec allows it."""
     if spec.limits.allow_unpriced:
         return
-    lanes: list[Lane] = ["batch"]
-    if spec.retry.small_set == "on_demand":
-        lanes.append("on_demand")
+    lanes: set[Lane] = {spec.lane}
+    if spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None:
+        lanes.add("on_demand")
     problems = [
         problem_of_no_price(provider, model, lane)
         for provider, model in _targets(spec)
-        for lane in lanes
+        for lane in sorted(lanes)
         if find(prices, provider, model, lane) is None
     ]
     if problems:

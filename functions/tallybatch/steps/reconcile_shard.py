@@ -115,7 +115,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
     """At which a submission is booked, None if nobody knew it when the job began."""
-    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, "batch")
+    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -376,4 +376,4 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes else before
+    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes or cost else before

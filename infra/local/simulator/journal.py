@@ -81,16 +81,8 @@ class Journal:
         lane = "batch" if job_id else "on_demand"
         self.tokens_per_marker.setdefault(marker, Tokens()).add(tokens)
         self.tokens_per_lane[lane].add(tokens)
-        self.record(
-            provider,
-            "bills",
-            at,
-            job_id=job_id,
-            marker=marker,
-            lane=lane,
-            tokens=tokens.counts(),
-            nano_usd=tokens.nano_usd,
-        )
+        told = {"lane": lane, "tokens": tokens.counts(), "nano_usd": tokens.nano_usd}
+        self.record(provider, "bills", at, job_id=job_id, marker=marker, **told)
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `GET /_sim/journal`, without the providers' own job tables."""

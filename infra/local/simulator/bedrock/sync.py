@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from infra.local.simulator.bedrock.bodies import reply_to
 from infra.local.simulator.bedrock.model import PROVIDER, ApiError, Json, invalid
+from infra.local.simulator.bill import priced
 from infra.local.simulator.core import Core
 from infra.local.simulator.execution import canonical_bytes, digest_of
 from infra.local.simulator.guard import Handler
@@ -36,7 +37,8 @@ class SyncHandlers:
             reply = reply_to(model, invocation_type, body, digest=digest, key=digest.hex(), fault=fault)
             if reply.failed:
                 raise _error(reply.part["error"])
-            self._core.journal.billed(PROVIDER, self._core.clock.now(), job_id="", marker="", tokens=reply.tokens)
+            spent = priced(PROVIDER, model, "on_demand", reply.tokens)
+            self._core.journal.billed(PROVIDER, self._core.clock.now(), job_id="", marker="", tokens=spent)
             return json_answer(reply.part["modelOutput"])
 
         return answer

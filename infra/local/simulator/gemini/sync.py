@@ -7,6 +7,7 @@ import fnmatch
 from starlette.requests import Request
 from starlette.responses import Response
 
+from infra.local.simulator.bill import priced
 from infra.local.simulator.core import Core
 from infra.local.simulator.execution import canonical_bytes, digest_of
 from infra.local.simulator.gemini.bodies import GeminiLines
@@ -39,7 +40,9 @@ class SyncHandlers:
             if reply.failed:
                 error = reply.body["error"]
                 raise ApiError(_HTTP_OF_RPC.get(error["code"], 500), error["message"])
-            self._core.journal.billed(PROVIDER, now, job_id="", marker="", tokens=reply.tokens)
+            self._core.journal.billed(
+                PROVIDER, now, job_id="", marker="", tokens=priced(PROVIDER, model, "on_demand", reply.tokens)
+            )
             return json_answer(reply.body)
 
         return answer
