@@ -19,6 +19,7 @@ from tallybatch.cli import (
     explaining,
     jobs,
     output,
+    quota,
     results,
     reviewing,
     specs,
@@ -121,6 +122,7 @@ app.command()(results.results)
 app.command()(jobs.report)
 app.command()(results.verify)
 app.add_typer(backfill.app, name="backfill")
+app.add_typer(quota.app, name="quota")
 app.command()(sweeping.sweep)
 
 

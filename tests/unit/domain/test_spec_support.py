@@ -29,7 +29,6 @@ UNSUPPORTED_CASES = [
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
     ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
-    ("limits: {priority: high}", "limits.priority"),
 ]
 
 
