@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from tallybatch.cli import approving, backfill, cancelling, jobs, output, results, specs, submit, sweeping
+from tallybatch.cli import approving, backfill, cancelling, jobs, output, planning, results, specs, submit, sweeping
 from tallybatch.cli.errors import ExitCode, as_document, as_lines, exit_code
 from tallybatch.domain.errors import Permanent
 from tallybatch.settings import Settings
@@ -93,6 +93,8 @@ def _root(
 
 
 app.add_typer(specs.app, name="spec")
+app.command()(planning.plan)
+app.command()(planning.prices)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)

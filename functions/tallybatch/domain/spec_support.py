@@ -34,8 +34,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("generation", "tools")),
     Unsupported(("quality", "review_sample")),
     Unsupported(("fallback",)),
-    Unsupported(("limits", "max_cost_usd")),
-    Unsupported(("limits", "max_cost_per_record_usd")),
     Unsupported(("limits", "priority"), only=("normal",)),
 )
 

@@ -26,7 +26,7 @@ from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, 
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.plan import plan_of
+from tallybatch.domain.plan import JobPlan, plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader, decode_record
 from tallybatch.domain.rows import Job
@@ -37,7 +37,7 @@ from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
 from tallybatch.steps.job_context import retention
-from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.run_terms import pin_golden, pin_spec
@@ -276,7 +276,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None or (job.dry_run and not drop.is_dry):
-        refuse_unpriced(drop.spec, prices, where=drop.place.key)
+        refuse_for_money(drop.spec, prices, _plan(manifest, drop, ports), where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -384,8 +384,12 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
 
 def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
     """What the job would take; the newest drop's, as long as none was in earnest."""
-    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    body, kept = _plan(manifest, drop, ports).to_bytes(), retention(drop.spec, "results")
     ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
+
+
+def _plan(manifest: Manifest, drop: _Drop, ports: Ports) -> JobPlan:
+    return plan_of(manifest, drop.spec, syntax_bytes=Requests(drop.spec, ports.formats).syntax_bytes)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:

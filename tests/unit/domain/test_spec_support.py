@@ -29,8 +29,6 @@ UNSUPPORTED_CASES = [
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
     ("quality: {review_sample: 20}", "quality.review_sample"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
-    ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
-    ("limits: {max_cost_per_record_usd: 0.01}", "limits.max_cost_per_record_usd"),
     ("limits: {priority: high}", "limits.priority"),
 ]
 
