@@ -20,9 +20,11 @@ from infra.constructs.secrets import ProviderSecrets
 from infra.constructs.storage import Storage
 from infra.constructs.workflow import Workflow
 from infra.options import StackOptions
-from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill, Sweep
+from tallybatch.settings import FUNCTIONS, BuildManifest, DiscoverBackfill, ResolveReview, ResumeJob, Sweep
 
-WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in (BuildManifest, DiscoverBackfill, Sweep))
+OUTSIDE: Final = (BuildManifest, DiscoverBackfill, Sweep, ResumeJob, ResolveReview)
+"""The functions that events and people call."""
+WORKFLOW_FUNCTIONS: Final = tuple(model for model in FUNCTIONS if model not in OUTSIDE)
 """The functions that the state machine calls."""
 
 
@@ -103,6 +105,12 @@ class TallybatchStack(Stack):
             },
         )
         workflow.allow_repair(sweep)
+        steering = {
+            f"{model.function}Function": functions.add(model, {"state_machine_arn": state_machine.state_machine_arn})
+            for model in (ResumeJob, ResolveReview)
+        }
+        for function in steering.values():
+            state_machine.grant_start_execution(function)
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(
             self,
@@ -131,6 +139,7 @@ class TallybatchStack(Stack):
             "BuildManifestFunction": build.function_name,
             "DiscoverBackfillFunction": discover.function_name,
             "SweepFunction": sweep.function_name,
+            **{name: function.function_name for name, function in steering.items()},
             "AlarmTopic": observability.topic.topic_arn,
             "Region": self.region,
         }.items():

@@ -109,8 +109,57 @@ class SweepReply(Contract):
     stale: list[str]
     """`job_key/attempt/shard_id` of submissions with an unknown outcome that nobody works on."""
     gaps: list[SweepGap] = []
+    released: list[str] = []
+    """`pool place` of quota that nobody needed any more, given back now."""
     deleted_files: int = 0
     """Files of completed jobs, deleted at their providers now."""
+
+
+class ResumeRequest(Contract):
+    """What a person asks of a job that has ended without completing. `resume`: go on with what is open. `acknowledge`:
+    the unknown ids in quarantine have been seen and count no more. `publish_partial`: publish what was accepted."""
+
+    job_key: str
+    action: Literal["resume", "acknowledge", "publish_partial"]
+    by: str = Field(min_length=1, max_length=200)
+
+
+class ResumeReply(Contract):
+    """`started`: the next run was started by this call, or by an earlier one of the same kind that was not heard."""
+
+    job_key: str
+    state: str
+    attempt: int
+    started: bool
+    acknowledged: int = 0
+    """Unknown lines that count no more."""
+    by: str = ""
+    """Whose request it is that stands: of several, the first."""
+    left: dict[str, int] = {}
+    """What keeps the job from closing all the same: open, in_review, missing, duplicate."""
+
+
+class ReviewRequest(Contract):
+    """`decisions_key`: the file of decisions, put under review/ by its hash."""
+
+    job_key: str
+    decisions_key: str
+    by: str = Field(min_length=1, max_length=200)
+
+
+class ReviewReply(Contract):
+    """`applied` counts the decisions of this file that count, by kind. `already`: records that were decided before."""
+
+    job_key: str
+    state: str
+    attempt: int
+    by: str
+    applied: dict[str, int]
+    already: list[dict[str, Any]] = []
+    undecided: int = 0
+    """Lines without a decision."""
+    repeated: bool = False
+    """The file was handed in before; nothing was changed by this call."""
 
 
 class JobInput(Contract):
@@ -153,11 +202,26 @@ class ShardItem(Contract):
     shard_sha256: str
     record_count: int
     provider: str = "openai"
+    model: str = ""
+    """As resolved; "" in a plan that was written before plans named it."""
+    tokens: int = 0
+    """Prompt tokens, as estimated."""
+    priority: Literal["low", "normal", "high"] = "normal"
     lane: Literal["batch", "on_demand"] = "batch"
     rescue_at: int = 0
     """Unix seconds from which on nothing is left to a provider's job; 0 is never."""
     can_grow: bool = True
     """Whether other records of the job may still join these, if they are too few."""
+
+
+class QuotaReply(Contract):
+    """Of ReserveQuota and AdmitJob. `wait`: ask again after `wait_s`; `position` 1 is next in the line, and `why` says
+    what no waiting will change."""
+
+    status: Literal["go", "wait"]
+    wait_s: int = 0
+    position: int = 0
+    why: str = ""
 
 
 class SubmitReply(Contract):
@@ -195,7 +259,7 @@ class ReconcileReply(Contract):
     job_key: str
     bucket: str
     attempt: int
-    verdict: Literal["closed", "retry", "partial", "cancelled", "gate", "canary"]
+    verdict: Literal["closed", "retry", "partial", "cancelled", "gate", "canary", "publish_partial"]
     next_attempt: int = 0
     wait_s: int = 0
     items_key: str = ""
@@ -233,6 +297,8 @@ class PublishItem(Contract):
     attempt: int
     shard_id: str
     outcomes: list[str]
+    partial: bool = False
+    """Somebody asked to publish what there is, though the sets do not close."""
 
 
 class SealReply(Contract):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, BinaryIO, Protocol
 
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
+from tallybatch.domain.quota_rows import Hold, QuotaChange, QuotaPool
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.domain.spec import Spec
 
@@ -88,7 +89,50 @@ class ClaimResult:
     """The stored row for ACCEPTED and FOREIGN."""
 
 
-class Ledger(Protocol):
+@dataclass(frozen=True, slots=True)
+class QuotaMove:
+    """What changes together with a pool's totals: a hold becomes a reservation (`take`), a reservation ends (`give`)
+    or, `back`, takes its place in the line again; `note` is for the audit."""
+
+    take: Hold | None = None
+    give: Hold | None = None
+    back: Hold | None = None
+    note: QuotaChange | None = None
+
+
+class QuotaLedger(Protocol):
+    """Quota pools. A pool that is not stored has version 0 and the defaults. Whatever is refused changes nothing."""
+
+    def quota_pool(self, name: str) -> QuotaPool: ...
+
+    def quota_line(self, name: str) -> tuple[QuotaPool, Sequence[Hold]]:
+        """The pool, and those who wait, in the order of their turn: the first thousand or so."""
+
+    def quota_hold(self, name: str, place: str) -> Hold | None:
+        """A wish or a reservation, see `quota_rows.place`."""
+
+    def quota_holds(self, name: str) -> Iterator[Hold]:
+        """All of them, in the order of their places."""
+
+    def quota_changes(self, name: str) -> Sequence[QuotaChange]:
+        """Oldest first."""
+
+    def enter_line(self, hold: Hold) -> bool:
+        """Wait. False if the place has a hold already."""
+
+    def keep_place(self, hold: Hold) -> bool:
+        """Update the times of one who waits. False if it does not wait any more."""
+
+    def leave_line(self, hold: Hold) -> bool:
+        """Wait no longer. False if it does not wait: it may hold a reservation by now."""
+
+    def move_quota(self, pool: QuotaPool, move: QuotaMove) -> bool:
+        """In one transaction: write the totals if the stored version is still `pool.version` (they get the next), and
+        the holds. A `take` needs that its place has no reservation, a `give` and a `back` that it has one. False if
+        not."""
+
+
+class Ledger(QuotaLedger, Protocol):
     """The single table. Every write is conditional; a write whose reply was lost is recognised by its own nonce."""
 
     def job(self, job_key: str) -> Job | None: ...
@@ -121,6 +165,10 @@ class Ledger(Protocol):
     def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
         """Accept once: True if this answer is the stored one (also when a former call stored it), False if the record
         belongs to another job or holds another answer."""
+
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        """Take accepted answers back: by record_key the URI of the outcome object that holds the answer. The record is
+        nobody's then, and may be claimed afresh. One that holds another answer, or none, is left as it is."""
 
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         """Rows that exist, by record_key; any number of keys."""

@@ -57,6 +57,10 @@ class DiscoverBackfill(StoreSettings):
     function: ClassVar[str] = "DiscoverBackfill"
 
 
+class AdmitJob(StoreSettings):
+    function: ClassVar[str] = "AdmitJob"
+
+
 class PlanAttempt(MinimumSettings):
     function: ClassVar[str] = "PlanAttempt"
     event_bus: str
@@ -92,6 +96,10 @@ class SubmitShard(ProviderSettings, MinimumSettings):
     """An owner that has not sent create this long after its claim gives up the right to."""
     unknown_wait_s: float = 30
     """Pause between two looks for a lost create."""
+
+
+class ReserveQuota(StoreSettings):
+    function: ClassVar[str] = "ReserveQuota"
 
 
 class AnswerShard(CallerSettings):
@@ -151,10 +159,22 @@ class Sweep(ProviderSettings):
     """How long after a job's certificate its files stay at the provider; below 0: they are left there."""
 
 
+class ResumeJob(StoreSettings):
+    function: ClassVar[str] = "ResumeJob"
+    state_machine_arn: str
+
+
+class ResolveReview(StoreSettings):
+    function: ClassVar[str] = "ResolveReview"
+    state_machine_arn: str
+
+
 FUNCTIONS: tuple[type[StoreSettings], ...] = (
     BuildManifest,
     DiscoverBackfill,
+    AdmitJob,
     PlanAttempt,
+    ReserveQuota,
     SubmitShard,
     AnswerShard,
     PollShard,
@@ -167,4 +187,6 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     SealJob,
     FailJob,
     Sweep,
+    ResumeJob,
+    ResolveReview,
 )

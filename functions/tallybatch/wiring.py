@@ -25,6 +25,7 @@ from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.domain.spec import Spec
 from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi, ProviderFormat
 from tallybatch.steps import (
+    admit_job,
     answer_shard,
     approve_canary,
     build_manifest,
@@ -36,6 +37,9 @@ from tallybatch.steps import (
     poll_shard,
     reconcile_job,
     reconcile_shard,
+    reserve_quota,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
@@ -152,6 +156,14 @@ def discover_backfill_ports(settings: s.DiscoverBackfill) -> discover_backfill.P
     return discover_backfill.Ports(objects(settings.bucket), objects, ledger(settings.table), _CLOCK)
 
 
+def admit_job_ports(settings: s.AdmitJob) -> admit_job.Ports:
+    return admit_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def reserve_quota_ports(settings: s.ReserveQuota) -> reserve_quota.Ports:
+    return reserve_quota.Ports(ledger(settings.table), _CLOCK)
+
+
 def plan_attempt_ports(settings: s.PlanAttempt) -> plan_attempt.Ports:
     return plan_attempt.Ports(
         objects(settings.bucket),
@@ -209,7 +221,21 @@ def approve_canary_ports(settings: s.ApproveCanary) -> approve_canary.Ports:
 
 
 def seal_job_ports(settings: s.SealJob) -> seal_job.Ports:
-    return seal_job.Ports(objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK)
+    return seal_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _events(settings.event_bus), _CLOCK, formats
+    )
+
+
+def resume_job_ports(settings: s.ResumeJob) -> resume_job.Ports:
+    return resume_job.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
+
+
+def resolve_review_ports(settings: s.ResolveReview) -> resolve_review.Ports:
+    return resolve_review.Ports(
+        objects(settings.bucket), ledger(settings.table), _executions(settings.state_machine_arn), _CLOCK
+    )
 
 
 def fail_job_ports(settings: s.FailJob) -> fail_job.Ports:

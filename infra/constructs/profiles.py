@@ -15,6 +15,9 @@ LONGEST_S: Final = 900
 
 READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+HOLD_QUOTA: Final = (*READ_LEDGER, *MOVE_STATE, "dynamodb:DeleteItem")
+"""A transaction needs the rights of its parts (DynamoDB Developer Guide, "Transactions and IAM"); a reservation that
+ends is deleted."""
 CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 
 
@@ -50,12 +53,16 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             asynchronous=True,
         ),
         settings.DiscoverBackfill: Profile(writes=("inbox/",), memory_mb=512, timeout_s=300, asynchronous=True),
-        settings.PlanAttempt: Profile(writes=("jobs/",), spool_mb=2048),
-        settings.SubmitShard: Profile(writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048),
+        settings.AdmitJob: Profile(reads=("jobs/",), table=HOLD_QUOTA, memory_mb=512, timeout_s=120),
+        settings.PlanAttempt: Profile(
+            reads=("review/",), writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048
+        ),
+        settings.ReserveQuota: Profile(table=HOLD_QUOTA, memory_mb=512, timeout_s=120),
+        settings.SubmitShard: Profile(writes=("jobs/",), table=HOLD_QUOTA + CLAIM_RECORDS, spool_mb=2048),
         settings.AnswerShard: Profile(
             writes=("jobs/", "provider/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, memory_mb=512, spool_mb=2048
         ),
-        settings.PollShard: Profile(reads=("provider/",), memory_mb=512, timeout_s=120),
+        settings.PollShard: Profile(reads=("provider/",), table=HOLD_QUOTA, memory_mb=512, timeout_s=120),
         settings.CollectShard: Profile(reads=("provider/",), writes=("jobs/",), spool_mb=4096),
         settings.ReconcileShard: Profile(
             writes=("jobs/", "quarantine/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=4096
@@ -64,10 +71,24 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
         settings.ApproveCanary: Profile(reads=("jobs/",), memory_mb=512, timeout_s=60),
         settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
-        settings.SealJob: Profile(reads=("quarantine/",), writes=("jobs/", "results/")),
-        settings.FailJob: Profile(reads=("results/", "quarantine/"), writes=("jobs/",), timeout_s=300),
-        settings.Sweep: Profile(
-            lists_jobs=True, reads=("provider/",), writes=("deletions/",), memory_mb=1024, asynchronous=True
+        settings.SealJob: Profile(
+            reads=("quarantine/",),
+            writes=("jobs/", "results/", "review/"),
+            table=HOLD_QUOTA + CLAIM_RECORDS,
+            spool_mb=4096,
         ),
+        settings.FailJob: Profile(
+            reads=("results/", "quarantine/"), writes=("jobs/",), table=HOLD_QUOTA, timeout_s=300
+        ),
+        settings.Sweep: Profile(
+            lists_jobs=True,
+            reads=("provider/",),
+            writes=("deletions/",),
+            table=HOLD_QUOTA,
+            memory_mb=1024,
+            asynchronous=True,
+        ),
+        settings.ResumeJob: Profile(reads=("quarantine/",), writes=("jobs/",), memory_mb=512, timeout_s=300),
+        settings.ResolveReview: Profile(reads=("jobs/",), writes=("review/",)),
     }
 )

@@ -206,6 +206,23 @@ def test_a_record_twice_in_one_call_is_answered_twice(ledger: Ledger) -> None:
     assert list(ledger.accept_records(answers)) == [True, False, True, True]
 
 
+def test_a_later_attempt_leaves_its_number_and_its_reason_in_the_row(ledger: Ledger) -> None:
+    outcomes(ledger, "again", "done", by="a")
+    ledger.accept_records([answer("done", "a")])
+    again = [
+        RecordClaim(hexdigest(name), hexdigest("a"), 2, "server_error") for name in ("again", "done", "never claimed")
+    ]
+    for _ in range(2):
+        results = ledger.take_over_records(again, from_job=hexdigest("a"))
+        assert [result.outcome for result in results] == [MINE, ACCEPTED, MINE]
+    rows = ledger.records([claim.record_key for claim in again])
+    told = [(rows[claim.record_key].attempt, rows[claim.record_key].reason) for claim in again]
+    assert told == [(2, "server_error"), (1, ""), (2, "server_error")]
+    assert list(ledger.accept_records([answer("again", "a", 2)])) == [True]
+    (row,) = ledger.records([hexdigest("again")]).values()
+    assert (row.attempt, row.reason, row.answer is not None) == (2, "server_error", True)
+
+
 def test_records_left_by_an_ended_job_are_taken_over(ledger: Ledger) -> None:
     outcomes(ledger, "left", "done", by="ended")
     outcomes(ledger, "busy", by="other")
@@ -234,6 +251,26 @@ def test_a_record_that_its_owner_gives_up_is_the_next_job_s_and_an_accepted_one_
     (taken,) = ledger.take_over_records([claim("given up", "next")], from_job=NOBODY)
     assert taken.outcome is MINE
     assert list(ledger.accept_records([answer("given up", "next")])) == [True]
+
+
+def test_an_answer_that_is_withdrawn_is_asked_afresh_and_only_if_it_is_the_one_that_was_meant(ledger: Ledger) -> None:
+    outcomes(ledger, "one", "two", "open", by="mine")
+    standing = [answer("one", "mine"), answer("two", "mine")]
+    assert ledger.accept_records(standing) == [True, True]
+
+    other = "s3://bucket/another/outcomes.jsonl.zst"
+    ledger.withdraw_records({standing[0].record_key: standing[0].uri, standing[1].record_key: other})
+    ledger.withdraw_records({claim("open").record_key: other, claim("never seen").record_key: other})
+
+    assert outcomes(ledger, "two", "open", by="mine") == [ACCEPTED, MINE]
+    assert ledger.records([claim("never seen").record_key]) == {}
+    assert outcomes(ledger, "one", by="another") == [FOREIGN]
+    (taken,) = ledger.take_over_records([claim("one", "another", 2)], from_job=NOBODY)
+    assert taken.outcome is MINE
+    fresh = answer("one", "another", 2)
+    assert ledger.accept_records([fresh]) == [True]
+    ledger.withdraw_records({standing[0].record_key: standing[0].uri})
+    assert ledger.records([fresh.record_key])[fresh.record_key].answer == fresh
 
 
 def test_more_records_than_fit_in_a_call_keep_their_order(ledger: Ledger) -> None:

@@ -16,10 +16,10 @@ from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import OnDemand, ProviderFormat
 from tests.support.films import scenario, spec
 from tests.support.loopback import unused_port
-from tests.support.pipeline import API_KEY, lane
+from tests.support.on_demand import lane
 
 RECORD_ID = "0f" * 16
-SECRET = API_KEY
+SECRET = "sk-proj-verysecret"
 PROMPT = "Title: Film-QUETZAL."
 EMBEDDINGS = {
     "openai": ("text-embedding-3-small", "/v1/embeddings"),
@@ -61,7 +61,7 @@ def test_given_a_request_when_it_is_answered_then_the_format_reads_the_line_and_
     scenario(simulator.control)
     call = Call(*target)
 
-    line = call.by(lane(target[0], simulator))
+    line = call.by(lane(target[0], simulator, key=SECRET))
 
     assert b"\n" not in line
     result = call.format.parse(line)
@@ -85,7 +85,7 @@ def test_given_an_embedding_when_it_is_answered_then_it_is_a_vector(simulator: S
     provider_format = wiring.formats(made)
     line = provider_format.request_line(RECORD_ID, system="", user=PROMPT)
 
-    answer = lane(provider, simulator).answer(line, endpoint=made.endpoint, model=made.model_resolved)
+    answer = lane(provider, simulator, key=SECRET).answer(line, endpoint=made.endpoint, model=made.model_resolved)
 
     result = provider_format.parse(answer)
     assert (result.record_id, result.outcome) == (RECORD_ID, OutcomeClass.SUCCEEDED)
@@ -110,7 +110,7 @@ def test_given_what_is_the_records_own_fate_when_answered_then_it_is_a_line_of_i
     scenario(simulator.control, records=[{"fault": fault}])
     call = Call(provider)
 
-    result = call.format.parse(call.by(lane(provider, simulator)))
+    result = call.format.parse(call.by(lane(provider, simulator, key=SECRET)))
 
     assert (result.record_id, result.outcome) == (RECORD_ID, FAULTS[fault])
 
@@ -142,7 +142,7 @@ def test_given_no_answer_that_counts_when_called_then_the_error_says_what_may_ha
     call = Call(provider)
 
     with pytest.raises(error) as raised:
-        call.by(lane(provider, simulator, timeout_s=1))
+        call.by(lane(provider, simulator, key=SECRET, timeout_s=1))
 
     assert simulator.control.journal()["calls"] == {f"{provider}.sync": 1}, "sent once"
     told = "".join(traceback.format_exception(raised.value))
@@ -161,7 +161,7 @@ def test_given_nobody_there_when_called_then_nothing_left(
     for name in ("openai_base_url", "gemini_base_url", "bedrock_endpoint_url"):
         monkeypatch.setattr(simulator, name, f"http://127.0.0.1:{unused_port()}")
     with pytest.raises(ProviderUnavailable):
-        Call(provider).by(lane(provider, simulator, timeout_s=1))
+        Call(provider).by(lane(provider, simulator, key=SECRET, timeout_s=1))
 
 
 @pytest.mark.parametrize("provider", ["openai", "gemini"])

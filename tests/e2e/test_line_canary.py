@@ -49,12 +49,13 @@ def test_given_a_canary_that_waits_when_approved_by_command_then_the_execution_g
         job = waiting(line, tenant)
         event = eventually(lambda: arrived().get(job.job_key), "the event that asks for approval")
     assert job.approval is not None
-    assert (event["records"], event["accepted"], event["expected"]) == (CANARY, CANARY, RECORDS)
+    told = event["detail"]
+    assert (told["records"], told["accepted"], told["expected"]) == (CANARY, CANARY, RECORDS)
     assert job.approval.token not in json.dumps(event)
     assert len(line.creates(job)) == 1
 
-    told = command(line, "approve", job.job_key, "--reason", "as expected")
-    assert told["approval"]["decision"] == "approved"
+    answered = command(line, "approve", job.job_key, "--reason", "as expected")
+    assert answered["approval"]["decision"] == "approved"
     [ended] = line.ended(tenant)
 
     assert (ended.state, len(results(line.objects, ended))) == (JobState.COMPLETED, RECORDS)

@@ -13,7 +13,7 @@ from tallybatch.settings import FUNCTIONS
 READS = {
     "BuildManifest": {"inbox/", "specs/", "golden/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
-    "PlanAttempt": {"jobs/"},
+    "PlanAttempt": {"jobs/", "review/"},
     "SubmitShard": {"jobs/"},
     "AnswerShard": {"jobs/", "provider/"},
     "PollShard": {"provider/"},
@@ -23,9 +23,11 @@ READS = {
     "JudgeCanary": {"jobs/"},
     "ApproveCanary": {"jobs/"},
     "PublishShard": {"jobs/", "results/"},
-    "SealJob": {"jobs/", "results/", "quarantine/"},
+    "SealJob": {"jobs/", "results/", "quarantine/", "review/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
     "Sweep": {"provider/", "deletions/"},
+    "ResumeJob": {"jobs/", "quarantine/"},
+    "ResolveReview": {"jobs/", "review/"},
 }
 WRITES = {
     "BuildManifest": {"jobs/", "quarantine/"},
@@ -40,16 +42,19 @@ WRITES = {
     "JudgeCanary": {"jobs/"},
     "ApproveCanary": set(),
     "PublishShard": {"results/"},
-    "SealJob": {"jobs/", "results/"},
+    "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
     "Sweep": {"deletions/"},
+    "ResumeJob": {"jobs/"},
+    "ResolveReview": {"review/"},
 }
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
-CLAIMS_RECORDS = {"SubmitShard", "AnswerShard", "ReconcileShard"}
+CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "AnswerShard", "ReconcileShard", "SealJob"}
 READS_SECRET = {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "ApproveCanary", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
+CALLED_BY_PEOPLE = {"ResumeJob", "ResolveReview"}
 WATCHES_BEDROCK = {
     "bedrock:GetModelInvocationJob",
     "bedrock:ListModelInvocationJobs",
@@ -181,7 +186,7 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("dynamodb:PutItem" in actions) == (name != "PublishShard")
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
-    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep"})
+    assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep", "ResumeJob", "ResolveReview"})
     assert ("states:DescribeExecution" in actions) == (name == "Sweep")
     assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
@@ -258,7 +263,7 @@ def test_the_workflow_calls_its_functions_reads_item_lists_and_starts_itself(tem
     own = [rest for role, *rest in _statements(template) if role.startswith("WorkflowRole")]
     by_action = {action: resources for actions, resources, _ in own for action in actions}
     called = {re.sub(r"^<Functions(\w+)Function.*$", r"\1", each) for each in by_action["lambda:InvokeFunction"]}
-    assert called == set(NAMES) - CALLED_BY_EVENTS
+    assert called == set(NAMES) - CALLED_BY_EVENTS - CALLED_BY_PEOPLE
     (items,) = by_action["s3:GetObject"]
     assert items.endswith("/jobs/*")
     assert by_action["states:StartExecution"] == [_flat(template["Outputs"]["StateMachineArn"]["Value"])]

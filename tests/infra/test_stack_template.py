@@ -164,7 +164,7 @@ def test_the_state_machine_logs_without_data_and_is_traced(stack: Template) -> N
             "DefinitionSubstitutions": {
                 model.function: {"Fn::GetAtt": [Match.string_like_regexp(f"Functions{model.function}"), "Arn"]}
                 for model in FUNCTIONS
-                if model.function not in {"BuildManifest", "DiscoverBackfill", "Sweep"}
+                if model.function not in {"BuildManifest", "DiscoverBackfill", "Sweep", "ResumeJob", "ResolveReview"}
             },
         },
     )
@@ -230,6 +230,8 @@ def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -
         "BuildManifestFunction",
         "DiscoverBackfillFunction",
         "SweepFunction",
+        "ResumeJobFunction",
+        "ResolveReviewFunction",
         "AlarmTopic",
         "Region",
     }

@@ -40,6 +40,7 @@ from tallybatch.contracts import (
     JobInput,
     PollReply,
     PublishItem,
+    QuotaReply,
     ReconcileReply,
     S3Event,
     SealReply,
@@ -293,13 +294,19 @@ class HandledPipeline(Pipeline):
     def build(self, event: S3Event) -> dict[str, Any]:
         return cast("dict[str, Any]", self.call("BuildManifest", event.model_dump(by_alias=True)))
 
+    def admit(self, request: JobInput) -> QuotaReply:
+        return QuotaReply.model_validate(self.call("AdmitJob", request.model_dump()))
+
+    def reserve(self, item: ShardItem) -> QuotaReply:
+        return QuotaReply.model_validate(self.call("ReserveQuota", item.model_dump()))
+
     def plan(self, request: JobInput) -> AttemptPlan:
         return AttemptPlan.model_validate(self.call("PlanAttempt", request.model_dump()))
 
     def submit(self, item: ShardItem) -> SubmitReply:
         return SubmitReply.model_validate(self.call("SubmitShard", item.model_dump()))
 
-    def answer(self, item: ShardItem) -> AnswerReply:
+    def ask_records(self, item: ShardItem) -> AnswerReply:
         return AnswerReply.model_validate(self.call("AnswerShard", item.model_dump()))
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:

@@ -17,6 +17,7 @@ PURE = frozenset({"uri"})
 WRITES = frozenset(
     {"put_once", "put", "put_if_match", "copy", "retain"}
     | {"put_job", "put_submission", "claim_records", "take_over_records", "accept_records", "pin"}
+    | {"enter_line", "keep_place", "leave_line", "move_quota"}
     | {"upload", "create", "cancel", "delete_file", "answer", "publish", "start"}
 )
 """Dying after a read is dying before the next call."""

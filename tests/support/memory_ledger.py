@@ -8,15 +8,17 @@ from typing import TypeVar
 
 import msgspec
 
-from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.ports import ClaimOutcome, ClaimResult
+from tests.support.memory_quotas import MemoryQuotas
 
 _CasRow = TypeVar("_CasRow", Job, Submission)
 _Key = TypeVar("_Key", str, tuple[str, int, str])
 
 
-class MemoryLedger:
+class MemoryLedger(MemoryQuotas):
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._submissions: dict[tuple[str, int, str], Submission] = {}
@@ -67,6 +69,13 @@ class MemoryLedger:
 
     def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
         return [self._accept(answer) for answer in answers]
+
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        with self._lock:
+            for key, uri in answers.items():
+                row = self._records.get(key)
+                if row is not None and row.answer is not None and row.answer.uri == uri:
+                    self._records[key] = RecordRow(record_key=key, owner=NOBODY, attempt=row.attempt)
 
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         with self._lock:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tallybatch.cli.main import app
 from tallybatch.cli.stack import Connection, Place, Target
-from tallybatch.contracts import BackfillRequest
+from tallybatch.contracts import BackfillRequest, ReviewRequest
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Ledger
 from tallybatch.steps import discover_backfill
@@ -102,10 +102,19 @@ class Operator:
     def _invoke(self, output: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         if output == "SweepFunction":
             return self.pipeline.sweep(**payload).model_dump()
+        if output == "ResumeJobFunction":
+            return self._then_run(self.pipeline.resume(**payload).model_dump())
+        if output == "ResolveReviewFunction":
+            return self._then_run(self.pipeline.resolve(ReviewRequest.model_validate(payload)).model_dump())
         assert output == "DiscoverBackfillFunction"
         objects, clock = self.pipeline.objects, self.pipeline.clock
         ports = discover_backfill.Ports(objects, lambda _: objects, self.pipeline.ledger, clock)
         return discover_backfill.run(BackfillRequest.model_validate(payload), ports).model_dump()
+
+    def _then_run(self, reply: dict[str, Any]) -> dict[str, Any]:
+        if reply["state"] == "VALIDATED":
+            self.world.append(lambda: self.pipeline.run_again(reply["job_key"]))
+        return reply
 
     def _sleep(self, seconds: float) -> None:
         self.pipeline.clock.advance(seconds)

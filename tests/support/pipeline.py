@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,9 @@ import msgspec
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch import wiring
-from tallybatch.adapters.providers.bedrock import BedrockApi, BedrockOnDemand
-from tallybatch.adapters.providers.gemini import GeminiApi, GeminiOnDemand
-from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIOnDemand
+from tallybatch.adapters.providers.bedrock import BedrockApi
+from tallybatch.adapters.providers.gemini import GeminiApi
+from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.contracts import (
     AnswerReply,
     ApprovalRequest,
@@ -22,7 +23,12 @@ from tallybatch.contracts import (
     FailInput,
     JobInput,
     PublishItem,
+    QuotaReply,
     ReconcileReply,
+    ResumeReply,
+    ResumeRequest,
+    ReviewReply,
+    ReviewRequest,
     S3Event,
     SealReply,
     ShardItem,
@@ -37,6 +43,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
 from tallybatch.ports import OnDemand, ProviderApi
 from tallybatch.steps import (
+    admit_job,
     answer_approval,
     answer_shard,
     approve_canary,
@@ -49,16 +56,20 @@ from tallybatch.steps import (
     publish_shard,
     reconcile_job,
     reconcile_shard,
+    reserve_quota,
+    resolve_review,
+    resume_job,
     seal_job,
     submit_shard,
     sweep,
     verify_job,
 )
 from tallybatch.steps.answer_shard import AnswerRules
-from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client, bedrock_runtime
+from tests.support.bedrock import ROLE_ARN, MemoryStore, bedrock_client
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
+from tests.support.on_demand import lane
 
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
@@ -78,15 +89,6 @@ T = TypeVar("T")
 def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: str = "") -> S3Event:
     dropped = {"key": key, "etag": etag, "version-id": version_id}
     return S3Event.model_validate({"detail": {"bucket": {"name": bucket}, "object": dropped}})
-
-
-def lane(provider: str, simulator: SimulatorServer, *, key: str = API_KEY, timeout_s: float = 5) -> OnDemand:
-    """A provider's synchronous API, by the real adapter over HTTP to the simulator."""
-    if provider == "bedrock":
-        return BedrockOnDemand(lambda: bedrock_runtime(simulator.bedrock_endpoint_url, timeout_s=timeout_s))
-    if provider == "gemini":
-        return GeminiOnDemand(lambda: key, base_url=simulator.gemini_base_url, timeout_s=timeout_s)
-    return OpenAIOnDemand(lambda: key, base_url=simulator.openai_base_url, timeout_s=timeout_s)
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Pipeline:
             }
             self.provider = makers[self.provider_name]()
         if self.on_demand is None:
-            self.on_demand = lane(self.provider.name, self.simulator)
+            self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
@@ -208,6 +210,11 @@ class Pipeline:
             return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
+        for _ in range(_MAX_STEPS):
+            turn = self.task("AdmitJob", lambda: self.admit(request))
+            if turn.status == "go":
+                break
+            self.wait(turn.wait_s)
         for _ in range(_MAX_ATTEMPTS):
             reply = self.one_attempt(request)
             following: ReconcileReply | CanaryReply = reply
@@ -217,7 +224,7 @@ class Pipeline:
                 break
             self.wait(following.wait_s)
             request = request.model_copy(update={"attempt": following.next_attempt})
-        if reply.verdict == "closed":
+        if reply.verdict in ("closed", "publish_partial"):
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
         return self.task("SealJob", lambda: self.seal(request))
@@ -265,7 +272,13 @@ class Pipeline:
             self.answer_shard(item)
             return
         waited: float = 0
+        reserved: QuotaReply | None = None
         for _ in range(_MAX_STEPS):
+            if reserved is None or reserved.status == "wait":
+                reserved = self.task("ReserveQuota", lambda: self.reserve(item))
+            if reserved.status == "wait":
+                self.wait(reserved.wait_s)
+                continue
             submitted = self.task("SubmitShard", lambda: self.submit(item))
             if submitted.status == "on_demand":
                 self.answer_shard(item)
@@ -273,6 +286,7 @@ class Pipeline:
             if submitted.status == "cancelled":
                 return
             if submitted.status in ("unknown", "quota"):
+                reserved = reserved if submitted.status == "unknown" else None
                 self.wait(submitted.wait_s)
                 continue
             if submitted.status != "submitted":
@@ -286,12 +300,13 @@ class Pipeline:
             if polled.status == "terminal":
                 self.task("CollectShard", lambda: self.collect(item))
                 break
+            reserved = None
             self.wait(polled.wait_s)
         self.task("ReconcileShard", lambda: self.reconcile_shard(item))
 
     def answer_shard(self, item: ShardItem) -> None:
         for _ in range(_MAX_STEPS):
-            answered = self.task("AnswerShard", lambda: self.answer(item))
+            answered = self.task("AnswerShard", lambda: self.ask_records(item))
             if answered.status == "cancelled":
                 return
             if answered.status not in ("more", "quota"):
@@ -318,6 +333,12 @@ class Pipeline:
 
     # Single states
 
+    def admit(self, request: JobInput) -> QuotaReply:
+        return admit_job.run(request, admit_job.Ports(self.objects, self.ledger, self.clock))
+
+    def reserve(self, item: ShardItem) -> QuotaReply:
+        return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
+
     def plan(self, request: JobInput) -> AttemptPlan:
         ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)
         return plan_attempt.run(request, ports)
@@ -332,7 +353,7 @@ class Pipeline:
         )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
-    def answer(self, item: ShardItem) -> AnswerReply:
+    def ask_records(self, item: ShardItem) -> AnswerReply:
         ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
         return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
@@ -371,7 +392,29 @@ class Pipeline:
         return publish_shard.run(item, self.objects)
 
     def seal(self, request: JobInput) -> SealReply:
-        return seal_job.run(request, seal_job.Ports(self.objects, self.ledger, self.events, self.clock))
+        return seal_job.run(request, self.seal_ports())
+
+    def seal_ports(self) -> seal_job.Ports:
+        return seal_job.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+
+    def resume(self, job_key: str, action: Any = "resume", *, by: str = "ada") -> ResumeReply:
+        ports = resume_job.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resume_job.run(ResumeRequest(job_key=job_key, action=action, by=by), ports)
+
+    def hand_in(self, job: Job, decisions: bytes, *, by: str = "ada") -> ReviewReply:
+        """What `review resolve` does: upload a file of decisions, and call for it."""
+        key = self.keys(job).review_handed_in(hashlib.sha256(decisions).hexdigest())
+        self.objects.put_once(key, decisions)
+        return self.resolve(ReviewRequest(job_key=job.job_key, decisions_key=key, by=by))
+
+    def resolve(self, request: ReviewRequest) -> ReviewReply:
+        ports = resolve_review.Ports(self.objects, self.ledger, self.executions, self.clock)
+        return resolve_review.run(request, ports)
+
+    def run_again(self, job_key: str) -> Job:
+        """The execution that was started last for the job, to its end."""
+        self.work(JobInput.model_validate(self.executions.started[self.job(job_key).execution_name]))
+        return self.job(job_key)
 
     def sweep(self, **request: Any) -> SweepReply:
         """As the schedule calls it, or with another request."""

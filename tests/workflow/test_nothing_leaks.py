@@ -23,6 +23,7 @@ SYSTEM = "canary-in-the-system-prompt"
 CANARIES = (RECORD, SYSTEM, API_KEY)
 MAY_HOLD_TEXT = re.compile(
     r"(inbox|specs|results)/"
+    r"|review/[^/]+/[^/]+/(queue-\d+|sample)\.jsonl"
     r"|jobs/[^/]+/[^/]+/(spec\.yaml|shards/.*|attempts/\d+/[^/]+/(request\.jsonl|raw/(output|error)\.jsonl|outcomes\..*))"
 )
 """Everything else of a job is read by people and programs that need not see a prompt."""

@@ -120,6 +120,21 @@ def test_given_a_cap_that_two_tries_fit_when_a_third_would_not_then_there_are_tw
     assert history(pipeline, job)[-1].used.tokens <= cap
 
 
+def test_given_a_cap_of_dollars_when_another_try_would_go_beyond_then_people_decide(pipeline: Pipeline) -> None:
+    faults = hit("bad_schema", times="always")
+    first = run(pipeline, {"max_attempts": 1}, faults)
+    (row,) = history(pipeline, first)
+    assert row.used.nano_usd == row.cost_nano_usd != 0
+    cap = row.used.nano_usd * 5 // 2
+    changed = {"prompt_version": "v2", "system": "You label films!", "max_attempts": 9}
+
+    job = run(pipeline, {"limits": f", max_cost_per_record_usd: '{cap / 1e9:.9f}'", **changed}, faults)
+
+    assert told(pipeline, job) == ["unqualified"] * 2
+    assert [record.why for record in for_people(pipeline, job)] == ["over_cap"]
+    assert 0 < history(pipeline, job)[-1].used.nano_usd <= cap
+
+
 # What a retry changes of a request
 
 

@@ -99,7 +99,8 @@ def test_given_a_shard_that_was_lost_while_it_was_out_when_others_go_on_then_its
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attempt 2 has a record of the other shard; the first attempt's results come during it and are paid for once."""
-    poll, lost = pipeline.poll, []
+    poll = pipeline.poll
+    lost: list[ShardItem] = []
 
     def dies(item: ShardItem, waited_s: float = 0) -> Any:
         if item.shard_id.startswith("00001") and item.attempt == 1 and len(lost) < 4:

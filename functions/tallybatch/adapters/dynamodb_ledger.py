@@ -1,4 +1,5 @@
-"""The port Ledger on the single DynamoDB table: jobs, submissions and pins; records are in `dynamodb_records`.
+"""The port Ledger on the single DynamoDB table: jobs, submissions and pins; records are in `dynamodb_records`,
+quota pools in `dynamodb_quotas`.
 
 Table: partition key `pk`, sort key `sk`, both strings. Index `jobs` (all attributes): partition key `listing`, sort key
 `listed_at`; only job items carry them.
@@ -28,10 +29,12 @@ from tallybatch.adapters.dynamodb_items import (
     row_of,
     submission_sk,
 )
+from tallybatch.adapters.dynamodb_quotas import DynamoDBQuotas
 from tallybatch.adapters.dynamodb_records import DynamoDBRecords
 from tallybatch.domain.errors import LedgerBusy
+from tallybatch.domain.quota_rows import Hold, QuotaChange, QuotaPool
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
-from tallybatch.ports import ClaimResult
+from tallybatch.ports import ClaimResult, QuotaMove
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -63,6 +66,7 @@ class DynamoDBLedger:
         self._client = client
         self._table = table
         self._records = DynamoDBRecords(client, table, workers=workers, sleep=sleep)
+        self._quotas = DynamoDBQuotas(client, table)
 
     def job(self, job_key: str) -> Job | None:
         item = self._read(job_pk(job_key), JOB_SK)
@@ -132,6 +136,9 @@ class DynamoDBLedger:
     def accept_records(self, answers: Sequence[AcceptedAnswer]) -> Sequence[bool]:
         return self._records.accept(answers)
 
+    def withdraw_records(self, answers: Mapping[str, str]) -> None:
+        self._records.withdraw(answers)
+
     def records(self, record_keys: Sequence[str]) -> Mapping[str, RecordRow]:
         return self._records.read(record_keys)
 
@@ -143,6 +150,33 @@ class DynamoDBLedger:
         item = key_of(pin_pk(kind, key), PIN_SK) | {"value": {"S": value}}
         stored = self._put(item, {"ConditionExpression": "attribute_not_exists(pk)"})
         return value if stored is None else str(plain(stored["value"]))
+
+    def quota_pool(self, name: str) -> QuotaPool:
+        return self._quotas.pool(name)
+
+    def quota_line(self, name: str) -> tuple[QuotaPool, Sequence[Hold]]:
+        return self._quotas.line(name)
+
+    def quota_hold(self, name: str, place: str) -> Hold | None:
+        return self._quotas.hold(name, place)
+
+    def quota_holds(self, name: str) -> Iterator[Hold]:
+        return self._quotas.holds(name)
+
+    def quota_changes(self, name: str) -> Sequence[QuotaChange]:
+        return self._quotas.changes(name)
+
+    def enter_line(self, hold: Hold) -> bool:
+        return self._quotas.enter(hold)
+
+    def keep_place(self, hold: Hold) -> bool:
+        return self._quotas.keep(hold)
+
+    def leave_line(self, hold: Hold) -> bool:
+        return self._quotas.leave(hold)
+
+    def move_quota(self, pool: QuotaPool, move: QuotaMove) -> bool:
+        return self._quotas.move(pool, move)
 
     def _read(self, pk: str, sk: str) -> Item | None:
         with calling(f"table {self._table} {pk}/{sk}", LedgerBusy):

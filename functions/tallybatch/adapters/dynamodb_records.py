@@ -20,7 +20,7 @@ from botocore.exceptions import ConnectionError as NoConnection
 from tallybatch.adapters.aws_errors import calling, is_busy
 from tallybatch.adapters.dynamodb_items import Item, key_of, record_pk
 from tallybatch.domain.errors import LedgerBusy, Permanent
-from tallybatch.domain.rows import AcceptedAnswer, RecordClaim, RecordRow
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, RecordRow
 from tallybatch.ports import ClaimOutcome, ClaimResult
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class DynamoDBRecords:
         item = f"{{'pk': ?, 'sk': '{RECORD_SK}', 'owner': ?, 'attempt': ?, 'reason': ?}}"
         self._insert = f'INSERT INTO "{table}" VALUE {item}'
         self._accept = f'UPDATE "{table}" SET "answer" = ? {where}'  # noqa: S608
+        self._withdraw = (
+            f'UPDATE "{table}" SET "owner" = ? REMOVE "answer" '  # noqa: S608
+            f'WHERE "pk" = ? AND "sk" = \'{RECORD_SK}\' AND "answer"."uri" = ?'
+        )
         self._take = f'UPDATE "{table}" SET "owner" = ? SET "attempt" = ? SET "reason" = ? {where}'  # noqa: S608
 
     def claim(self, claims: Sequence[RecordClaim]) -> list[ClaimResult]:
@@ -116,6 +120,15 @@ class DynamoDBRecords:
                 stored[place] = row is not None and row.answer == answer
             waiting = [(place, answer) for place, answer in waiting if place not in stored]
         return [stored[place] for place in range(len(answers))]
+
+    def withdraw(self, answers: Mapping[str, str]) -> None:
+        """One statement per record; one that finds another answer than the named has nothing to do."""
+        statements = {
+            key: _statement(self._withdraw, {"S": NOBODY}, {"S": record_pk(key)}, {"S": uri})
+            for key, uri in answers.items()
+        }
+        nobodys = {key: RecordRow(record_key=key, owner=NOBODY, attempt=0) for key in answers}
+        self._written(statements, nobodys)
 
     def read(self, record_keys: Sequence[str]) -> dict[str, RecordRow]:
         """Strongly consistent; 100 keys per call, unprocessed keys again until none is left."""

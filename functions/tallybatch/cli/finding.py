@@ -39,11 +39,12 @@ def find_job_keys(connection: Connection, ref: str) -> JobKeys:
 
 
 def _find_certificate(connection: Connection, ref: str) -> JobKeys:
-    """By `jobs/<tenant>/<job_key>/certificate.json`; reads the list of all objects under jobs/."""
+    """By `jobs/<tenant>/<job_key>/certificate.json`, or that of a part; reads the list of all objects under jobs/."""
     found: dict[str, JobKeys] = {}
     for info in connection.objects.list("jobs/"):
         parts = info.key.split("/")
-        if len(parts) == 4 and parts[3] == "certificate.json" and ref and parts[2].startswith(ref):
+        certified = len(parts) > 3 and parts[3] in ("certificate.json", "certificates")
+        if certified and ref and parts[2].startswith(ref):
             found[parts[2]] = JobKeys(parts[1], parts[2])
             if parts[2] == ref:
                 return found[ref]

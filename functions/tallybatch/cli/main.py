@@ -12,7 +12,21 @@ import typer
 import typer.core
 import typer.main
 
-from tallybatch.cli import approving, backfill, cancelling, jobs, output, planning, results, specs, submit, sweeping
+from tallybatch.cli import (
+    approving,
+    backfill,
+    cancelling,
+    explaining,
+    jobs,
+    output,
+    planning,
+    results,
+    reviewing,
+    specs,
+    steering,
+    submit,
+    sweeping,
+)
 from tallybatch.cli.errors import ExitCode, as_document, as_lines, exit_code
 from tallybatch.domain.errors import Permanent
 from tallybatch.settings import Settings
@@ -99,8 +113,13 @@ app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)
 app.command()(jobs.follow)
+app.command()(explaining.explain)
 app.command()(approving.approve)
 app.command()(cancelling.cancel)
+app.command()(steering.resume)
+app.command()(steering.acknowledge)
+app.command()(steering.publish)
+app.add_typer(reviewing.app, name="review")
 app.command()(results.results)
 app.command()(jobs.report)
 app.command()(results.verify)

@@ -13,7 +13,8 @@ from tallybatch.domain.preparation import Preparation, Quarantine, prepare
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import Spec
-from tallybatch.steps.build_manifest import evened, record_reader
+from tallybatch.steps.build_manifest import record_reader
+from tallybatch.steps.even_shards import evened
 from tallybatch.wiring import formats
 
 

@@ -18,6 +18,7 @@ from tallybatch.domain.errors import NotClosed, NotFound, ObjectDamaged
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.steps import verify_job
+from tallybatch.steps.certification import newest_certificate
 
 
 def results(
@@ -36,12 +37,16 @@ def results(
     connection = connected(ctx, stack, endpoint_url)
     keys = find_job_keys(connection, job)
     certificate, stored = _certificate(connection, keys)
+    if certificate.partial:
+        asked = f"{certificate.succeeded} of {certificate.expected} records, as {certificate.requested_by} asked"
+        output.note(f"this is a part: {asked}")
     out.mkdir(parents=True, exist_ok=True)
     path, size = _write_parts(connection, certificate, out)
     (out / "certificate.json").write_bytes(stored)
     document = {
         "job_key": keys.job_key,
         "records": certificate.succeeded,
+        "partial": certificate.partial,
         "bytes": size,
         "results": str(path),
         "certificate": str(out / "certificate.json"),
@@ -75,14 +80,14 @@ def verify(
 
 
 def _certificate(connection: Connection, keys: JobKeys) -> tuple[Certificate, bytes]:
-    stored = _certificate_or_refuse(connection, keys)
-    return from_bytes(stored, where=connection.objects.uri(keys.certificate)), stored
+    key, stored = _certificate_or_refuse(connection, keys)
+    return from_bytes(stored, where=connection.objects.uri(key)), stored
 
 
-def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> bytes:
-    """Raises `NotClosed` for a job without a certificate, and says how it stands."""
+def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> tuple[str, bytes]:
+    """Key and bytes of the one that counts. Raises `NotClosed` for a job without one, and says how it stands."""
     try:
-        return connection.objects.get(keys.certificate)
+        return newest_certificate(connection.objects, keys)
     except NotFound:
         job = connection.ledger.job(keys.job_key)
         raise NotClosed(

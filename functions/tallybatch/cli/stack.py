@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_STACK = "Tallybatch"
 DISCOVER_BACKFILL = "DiscoverBackfillFunction"
 SWEEP = "SweepFunction"
+RESUME_JOB = "ResumeJobFunction"
+RESOLVE_REVIEW = "ResolveReviewFunction"
 INVOKE_TIMEOUT_S = 910
 """A function runs for 15 minutes at most (Lambda quotas)."""
 

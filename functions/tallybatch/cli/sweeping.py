@@ -46,6 +46,7 @@ def _page(reply: SweepReply) -> Group:
         *(("cancelled", job_id) for job_id in reply.cancelled),
         *(("restarted", name) for name in reply.restarted),
         *(("stale", place) for place in reply.stale),
+        *(("released", hold) for hold in reply.released),
         *([("deleted", f"{reply.deleted_files} files of completed jobs")] if reply.deleted_files else []),
         *(("not seen", f"{gap.provider}: {gap.why}") for gap in reply.gaps),
     ]

@@ -39,6 +39,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     unknown: int
     duplicate: int
+    closed: bool = True
+    partial: bool = False
+    """What is published is not all there will be: somebody asked for what was accepted so far."""
+    requested_by: str = ""
+    """Who asked for that."""
+    open: int = 0
+    overdue: bool = False
+    """Of a part: whether the deadline had passed when the sets were counted."""
+    acknowledged: int = 0
+    """Result lines with unknown ids that somebody has seen."""
+    replaces: str = ""
+    """SHA-256 of the certificate that counted before this one, "" for the first."""
     attempts: int
     submissions: tuple[SubmissionEntry, ...]
     tokens: dict[str, int]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OutcomeClass, Used
+from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OVERRULING, OutcomeClass, Used
 from tallybatch.domain.retries import ACCEPT, Decision, Disposition, RetryPolicy
 from tallybatch.domain.rows import ON_DEMAND
 
@@ -130,6 +130,8 @@ class Closure(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
     """Of `open`: records that were in no attempt yet, because the canary goes first."""
     in_review: dict[str, int] = {}
+    acknowledged: int = 0
+    """Unknown lines that somebody has seen; they are not in `unknown` any more."""
     review_key: str = ""
     """S3 key of the records in review, one `ReviewRecord` as a JSON line each; "" if there are none."""
 
@@ -284,16 +286,17 @@ def _history(
     record_id: str, by_attempt: Sequence[dict[str, Row]], policy: RetryPolicy, *, overdue: bool
 ) -> tuple[int, Decision | None]:
     """The place of the attempt whose row decides: the first that accepts or fails for good, else the last, for people
-    may send a record on that waits for them. An attempt without a row did not have this record."""
+    may send a record on that waits for them. Where people overrule what stood, it starts again from their decision. An
+    attempt without a row did not have this record."""
     last, decision = 0, None
+    finished = False
     for number, rows in enumerate(by_attempt):
         row = rows.get(record_id)
-        if row is None:
+        if row is None or (finished and row.outcome not in OVERRULING):
             continue
         last, decision = number, _decide(row, policy, overdue=False)
-        if decision.disposition in _FINISHED:
-            return last, decision
-    if decision is not None and overdue and decision.disposition is not Disposition.REVIEW:
+        finished = decision.disposition in _FINISHED
+    if decision is not None and overdue and not finished and decision.disposition is not Disposition.REVIEW:
         decision = _decide(by_attempt[last][record_id], policy, overdue=True)
     return last, decision
 

@@ -202,6 +202,48 @@ class JobKeys:
     def outcomes(self, attempt: int, submission_key: str) -> str:
         return self.submission(attempt, submission_key) + "outcomes.jsonl.zst"
 
+    def decisions(self, attempt: int) -> str:
+        """What people decided, as the attempt that carries it out has it."""
+        return self.attempt(attempt) + "review/decisions.jsonl"
+
+    def audit(self, attempt: int) -> str:
+        """Who decided that, and when."""
+        return self.attempt(attempt) + "review/audit.json"
+
+    def acknowledgement(self, attempt: int) -> str:
+        """Who acknowledged the unknown ids that were there after an attempt, and when."""
+        return self.attempt(attempt) + "acknowledged.json"
+
+    @property
+    def later_certificates(self) -> str:
+        """Prefix of the certificates of partial publications, and of those that replace the first one."""
+        return self.prefix + "certificates/"
+
+    def later_certificate(self, attempt: int) -> str:
+        return f"{self.later_certificates}{attempt:06d}.json"
+
+    @property
+    def review(self) -> str:
+        """Prefix of what people look at, and of what they hand in."""
+        return f"review/{self.tenant}/{self.job_key}/"
+
+    def review_queue(self, attempt: int) -> str:
+        """The records that wait for people after an attempt."""
+        return f"{self.review}queue-{attempt:06d}.jsonl"
+
+    @property
+    def review_sample(self) -> str:
+        """Accepted records that people look at."""
+        return self.review + "sample.jsonl"
+
+    def review_handed_in(self, sha256: str) -> str:
+        """A file of decisions as it was given."""
+        return f"{self.review}in/{sha256}.jsonl"
+
+    def review_decisions(self, sha256: str) -> str:
+        """The decisions of a file that are to be carried out."""
+        return f"{self.review}decisions/{sha256}.jsonl"
+
     def bad_lines(self) -> str:
         return f"quarantine/{self.tenant}/{self.job_key}/bad_lines.jsonl"
 

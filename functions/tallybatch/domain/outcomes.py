@@ -31,6 +31,10 @@ class OutcomeClass(StrEnum):
     """Answered more than once, with different content."""
     REJECTED = "rejected"
     """People decided that there is no answer to accept."""
+    REQUEUED = "requeued"
+    """People decided that the record is asked once more."""
+    CONFIRMED = "confirmed"
+    """People looked at an accepted answer and let it stand: changes nothing."""
     WAITING = "waiting"
     """Another job has this record in flight, and its outcome decides; or it is kept until others can join it (code
     `too_few`) or until it is asked alone (`rescue`). Uses up no attempt."""
@@ -41,6 +45,8 @@ class OutcomeClass(StrEnum):
 
 
 ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
+OVERRULING = frozenset({OutcomeClass.REJECTED, OutcomeClass.REQUEUED})
+"""Decisions of people that count whatever was concluded before them."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

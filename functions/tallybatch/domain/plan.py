@@ -37,7 +37,7 @@ START_AND_END = 2
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes are those of the request files. `history_events` are of the job's own execution without retries and of one
+    """`history_events` are of the job's own execution without retries and of one
     shard whose provider takes a day; each may have 25,000."""
 
     plan_version: int = 1

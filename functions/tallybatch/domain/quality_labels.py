@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 MOST_VALUES = 30
 """A field with more values than this is no label."""
@@ -17,6 +18,8 @@ FEWEST = 3
 may be what somebody wrote."""
 NONE = "(none)"
 RARE = "(rare)"
+_TOO_MUCH = "\x00"
+"""Marks a field that is given up."""
 _ONE_OF = ("boolean", "string")
 
 Labels = dict[str, dict[str, int]]
@@ -30,38 +33,42 @@ class LabelTally:
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         properties = (schema or {}).get("properties")
         named = properties.items() if isinstance(properties, Mapping) else ()
-        self._counts: dict[str, Counter[str]] = {name: Counter() for name, inner in named if _may_be_label(inner)}
+        self._count({name: Counter() for name, inner in named if _may_be_label(inner)})
         self._listed = {name for name, inner in named if name in self._counts and "enum" in inner}
-        self._decode = self._decoder()
 
-    def _decoder(self) -> Any:
-        """Reads the fields that are counted, and skips the rest."""
+    def _count(self, counts: dict[str, Counter[str]]) -> None:
+        """Count these fields from now on."""
+        self._counts, self._columns = counts, list(counts.values())
         fields = [(f"f{number}", Any, None) for number in range(len(self._counts))]
         names = {f"f{number}": name for number, name in enumerate(self._counts)}
-        return msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names, gc=False)).decode
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names, gc=False)).decode
 
     def add(self, output: msgspec.Raw) -> None:
-        if not self._counts:
+        columns = self._columns
+        if not columns:
             return
         try:
             found = self._decode(output)
         except msgspec.ValidationError:
-            self._counts = {}
+            self._count({})
             return
-        given_up = []
-        for number, (name, counts) in enumerate(self._counts.items()):
-            value = getattr(found, f"f{number}")
-            if not isinstance(value, str | int | float | None) or (
-                isinstance(value, str) and len(value) > LONGEST_VALUE
-            ):
-                given_up.append(name)
+        given_up = False
+        for column, value in enumerate(astuple(found)):
+            counts = columns[column]
+            if type(value) is str:
+                text = value
+            elif value is None:
+                text = NONE
+            elif type(value) in (bool, int, float):
+                text = msgspec.json.encode(value).decode()
+            else:
+                given_up, counts[_TOO_MUCH] = True, 1
                 continue
-            counts[_text(value)] += 1
-            if len(counts) > MOST_VALUES:
-                given_up.append(name)
+            counts[text] += 1
+            if len(text) > LONGEST_VALUE or len(counts) > MOST_VALUES:
+                given_up, counts[_TOO_MUCH] = True, 1
         if given_up:
-            self._counts = {name: counts for name, counts in self._counts.items() if name not in given_up}
-            self._decode = self._decoder()
+            self._count({name: counts for name, counts in self._counts.items() if _TOO_MUCH not in counts})
 
     @property
     def labels(self) -> Labels:
@@ -83,12 +90,6 @@ def _may_be_label(schema: Any) -> bool:
     kinds = schema.get("type")
     kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
     return "enum" in schema or any(kind in _ONE_OF for kind in kinds)
-
-
-def _text(value: str | float | None) -> str:
-    if value is None:
-        return NONE
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def merged(parts: Iterable[Labels]) -> Labels:

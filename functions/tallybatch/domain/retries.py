@@ -60,6 +60,7 @@ _ENDS: Mapping[OutcomeClass, ReviewClass] = {
     _C.RETRYABLE: ReviewClass.EXHAUSTED,
     _C.EXPIRED: ReviewClass.EXHAUSTED,
     _C.CANCELLED: ReviewClass.EXHAUSTED,
+    _C.REQUEUED: ReviewClass.EXHAUSTED,
     _C.MISSING: ReviewClass.EXHAUSTED,
     _C.TOO_FEW: ReviewClass.TOO_FEW,
 }
@@ -118,13 +119,14 @@ class RetryPolicy:
     ) -> Decision:
         """`tries` counts how often the record was handed to a provider; after the deadline nothing is tried again.
         `used` and `output_cap` are those of the outcome's row."""
-        if outcome in ACCEPTED:
+        if outcome in ACCEPTED or outcome is OutcomeClass.CONFIRMED:
             return ACCEPT
         if outcome is OutcomeClass.CONFLICT and ReviewClass.CONFLICT in self.review:
             return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
         disposition = self._automatic(outcome, tries, overdue=overdue, used=used, output_cap=output_cap)
         why = _ENDS.get(outcome) if disposition is Disposition.FAILED else None
-        if disposition is Disposition.RETRY and outcome is not OutcomeClass.WAITING and self._over_cap(used, tries):
+        asked_for = outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED)
+        if disposition is Disposition.RETRY and not asked_for and self._over_cap(used, tries):
             disposition, why = Disposition.FAILED, ReviewClass.OVER_CAP
         return Decision(Disposition.REVIEW, why) if why in self.review else Decision(disposition)
 
@@ -139,7 +141,7 @@ class RetryPolicy:
             return Disposition.RESUME
         if overdue or (outcome in FOREVER_FAILED and not self._with_more_tokens(outcome, output_cap)):
             return Disposition.FAILED
-        if outcome is OutcomeClass.WAITING:
+        if outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED):
             return Disposition.RETRY
         if outcome is OutcomeClass.UNQUALIFIED and not self.retry_unqualified:
             return Disposition.FAILED

@@ -12,6 +12,18 @@ Lane = Literal["batch", "on_demand"]
 """How a submission reaches its provider: as one job, or record by record through the synchronous API."""
 
 
+class ReviewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decisions of people that an attempt carries out. `key` names their object, `file_sha256` their file."""
+
+    attempt: int
+    key: str
+    sha256: str
+    file_sha256: str
+    by: str
+    at: float
+    counts: dict[str, int] = {}
+
+
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A person is asked to let a job go on after its canary. Times are Unix seconds."""
 
@@ -53,6 +65,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_name: str = ""
     cancel_requested_at: float = 0
     """When somebody asked to cancel; the job ends CANCELLED once everything that is out has come back."""
+    partial_requested_at: float = 0
+    """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
+    partial_requested_by: str = ""
+    review: ReviewRun | None = None
+    """The decisions that were handed in last."""
+    sampled: int = 0
+    """Accepted records that lie in the review queue for people to look at."""
     spec_digest: str = ""
     """SHA-256 of the spec whose gates hold for this run; "" is the manifest's."""
     golden_sha256: str = ""

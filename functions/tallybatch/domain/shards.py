@@ -13,6 +13,8 @@ import zstandard
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 
 ZSTD_LEVEL = 1
+BYTES_PER_TOKEN = 4
+"""Of a request, for the estimate of its prompt tokens."""
 _FRAME_BYTES = 1 << 19
 """Lines are compressed in frames of about this size: a call for each costs less than one stream over all."""
 
@@ -38,7 +40,7 @@ class ShardFile:
 
     @property
     def estimated_tokens(self) -> int:
-        return -(-self.request_bytes // 4)
+        return -(-self.request_bytes // BYTES_PER_TOKEN)
 
 
 class ShardWriter:

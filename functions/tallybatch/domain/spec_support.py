@@ -32,9 +32,7 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("quality", "review_sample")),
     Unsupported(("fallback",)),
-    Unsupported(("limits", "priority"), only=("normal",)),
 )
 
 

@@ -67,6 +67,7 @@ def job_report(
     state: str,
     results_uri: str,
     parts: int,
+    certificate_uri: str = "",
     judgement: Judgement | None = None,
     labels: Labels | None = None,
     previous: Mapping[str, Any] | None = None,
@@ -76,13 +77,13 @@ def job_report(
     `results.parts` objects hold together. `previous` is the report of the version before."""
     stopped = judgement.reason if judgement else ""
     report = {
-        **_head(job, state, _verdict(closure, state, stopped)),
+        **_head(job, state, _verdict(closure, state, stopped, published=bool(results_uri))),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
-        "places": _places(job, manifest, closure, results_uri=results_uri),
-        "next_steps": _next_steps(job, closure, state, stopped),
+        "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
+        "next_steps": _next_steps(job, closure, state, stopped, results_uri=results_uri),
     }
     if judgement:
         report["quality"] = quality_section(judgement, labels or {})
@@ -235,7 +236,7 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str, stopped: str) -> str:
+def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> str:
     if stopped:
         return f"Stopped by a gate, so nothing was published: {stopped}."
     if state == JobState.COMPLETED.value:
@@ -253,6 +254,8 @@ def _verdict(closure: Closure, state: str, stopped: str) -> str:
     named = ", ".join(f"{count:,} {name}" for name, count in gaps.items() if count)
     sums = f"{closure.expected:,} expected, {closure.succeeded:,} accepted, {closure.failed_total:,} failed"
     why = "Cancelled" if state == JobState.CANCELLED.value else "Not closed"
+    if published:
+        return f"{why}; the {closure.succeeded:,} accepted records are published as a part, as asked: {named or sums}."
     return f"{why}, so nothing was published: {named or sums}."
 
 
@@ -305,10 +308,13 @@ def _reports(job: Job) -> dict[str, str]:
     return {"report_json": root + keys.report_json, "report": root + keys.report_html}
 
 
-def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, results_uri: str) -> dict[str, str]:
+def _places(
+    job: Job, manifest: Manifest | None, closure: Closure | None, *, results_uri: str, certificate_uri: str = ""
+) -> dict[str, str]:
     """URIs of what belongs to the job, only of what is there."""
     keys, root = JobKeys(job.tenant, job.job_key), _root(job)
-    places = {"results": results_uri, "certificate": root + keys.certificate} if results_uri else {}
+    proof = certificate_uri or root + keys.certificate
+    places = {"results": results_uri, "certificate": proof} if results_uri else {}
     places |= _reports(job)
     if closure:
         places["closure"] = root + keys.closure(closure.attempt)
@@ -324,7 +330,7 @@ def _places(job: Job, manifest: Manifest | None, closure: Closure | None, *, res
     return {name: uri for name, uri in places.items() if uri}
 
 
-def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[str]:
+def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results_uri: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
     steps = []
     if stopped:
@@ -335,7 +341,10 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[st
         steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
     else:
         if closure.unknown:
-            steps.append("Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged.")
+            steps.append(
+                "Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged: "
+                f"`tallybatch acknowledge {short}`."
+            )
         steps += _wait_for_provider(closure)
         cancelled = state == JobState.CANCELLED.value
         if cancelled:
@@ -344,9 +353,11 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str) -> list[st
             steps.append(f"The deadline passed while records were open. {_AGAIN}")
         if closure.in_review and not cancelled:
             steps.append(
-                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL "
-                "until each is decided."
+                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL until "
+                f"each is decided: `tallybatch review export {short} --out FILE`, then `review resolve {short} FILE`."
             )
+        if closure.succeeded and not results_uri:
+            steps.append(f"Publish what was accepted so far, marked as a part: `tallybatch publish {short} --partial`")
         if (closure.missing and not cancelled) or closure.duplicate:
             steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
     if closure.failed_total:

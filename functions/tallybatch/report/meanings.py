@@ -14,6 +14,7 @@ FAILURES = {
     "conflict": "Answered more than once with different content: never picked silently.",
     "too_few": "Fewer records were left than the provider takes in one job: set retry.small_set to on_demand.",
     "rejected": "People looked at it and accepted no answer.",
+    "requeued": "People asked for one more try, and the deadline passed before it.",
     "waiting": "Another job had the record in flight until the deadline.",
 }
 """By outcome class, for records that failed for good."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, ObjectCreated, S3Event
+from tallybatch.contracts import ObjectCreated, S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
 from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
@@ -28,18 +28,19 @@ from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
 from tallybatch.domain.plan import JobPlan, plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
-from tallybatch.domain.records import NativeReader, RecordReader, decode_record
+from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
-from tallybatch.domain.shard_tail import even_tail
-from tallybatch.domain.shards import ShardFile, ShardLimits
+from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
 
@@ -210,19 +211,6 @@ def _read_source(
     return dataclasses.replace(prepared, shards=shards), source
 
 
-def evened(shards: Sequence[ShardFile], spec: Spec, folder: Path, formats: Formats) -> list[ShardFile]:
-    """A file's shards, none of which is below the usual minimum of its provider if that can be avoided. The account's
-    own minimum, a setting, must not change a job's key."""
-    requests = Requests(spec, formats)
-    return even_tail(
-        shards,
-        folder,
-        least=MIN_RECORDS.get(spec.provider, 1) if spec.lane == "batch" else 1,
-        max_bytes=spec.shards.max_bytes,
-        measure=lambda line: len(requests.line(decode_record(line))),
-    )
-
-
 def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
     """What makes a record of each line of a file that is meant for this spec."""
     requests = Requests(spec, formats)
@@ -299,8 +287,7 @@ def _accept(
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         if job.dry_run:
             return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
-        payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-        ports.executions.start(job.execution_name, payload.model_dump())
+        start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
 
 
@@ -319,19 +306,13 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
-    return replace(
+    return next_run(
         job,
-        state=JobState.VALIDATED,
-        run=job.run + 1,
-        attempt=job.attempt + 1,
-        execution_name=identity.execution_name(job.job_key, job.run + 1),
+        now=now,
+        deadline_s=drop.spec.limits.deadline.total_seconds(),
         spec_digest=drop.spec_digest,
         golden_sha256=golden_sha256,
         drop=drop.version,
-        cancel_requested_at=0,
-        deadline_at=now + drop.spec.limits.deadline.total_seconds(),
-        reason="",
-        updated_at=now,
     )
 
 

@@ -15,6 +15,7 @@ from tallybatch.domain.manifest import Manifest
 from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import failure_report
 from tallybatch.report.write import write_report
+from tallybatch.steps import admit_job
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import advance_job
 
@@ -51,6 +52,7 @@ def run(request: FailInput, ports: Ports) -> SealReply:
             f"Job{ending.value.title()}",
             {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason},
         )
+    admit_job.leave(request.job_key, ports.ledger, ports.clock)
     return SealReply(tenant=job.tenant, job_key=job.job_key, state=job.state.value)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain import lanes
-from tallybatch.domain.closure import Closure, OpenRecord
+from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.records import decode_record, encode_record
 from tallybatch.domain.rows import ON_DEMAND
 from tallybatch.domain.shards import ShardLimits, ShardWriter, read_zstd_lines
@@ -50,11 +50,12 @@ def in_lanes(
 
 
 def _only_too_few(before: Closure, objects: Objects) -> bool:
-    """Whether all that is open was kept for being too few: then nothing is on its way that could join it."""
+    """Whether all that is open was kept for being too few, or is held for the canary: then nothing is on its way that
+    could join it, for what is held goes out by itself once the canary is through."""
     if before.unsettled:
         return False
     with objects.open(before.open_key) as stream:
-        return all(_open_record(line).reason == lanes.TOO_FEW for line in read_zstd_lines(stream))
+        return all(_open_record(line).reason in (lanes.TOO_FEW, HELD) for line in read_zstd_lines(stream))
 
 
 def _pieces(item: ShardItem, context: JobContext, objects: Objects) -> Iterator[ShardItem]:

@@ -12,12 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from tallybatch.contracts import AttemptPlan, JobInput, ShardItem
+from tallybatch.domain import quotas
 from tallybatch.domain.closure import HELD, Closure, OpenRecord
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.records import decode_record, encode_record
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shard_tail import even_tail
-from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
+from tallybatch.domain.shards import BYTES_PER_TOKEN, ShardFile, ShardLimits, ShardWriter, read_zstd_lines
 from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
@@ -26,6 +29,7 @@ from tallybatch.steps.job_sets import attempt_items, was_planned
 from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
+from tallybatch.steps.review_decisions import carry_out
 from tallybatch.steps.transitions import advance_job
 
 
@@ -61,13 +65,17 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
 
 
 def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
-    """The list of shards. A plan that is there stays; a cancelled job gets none, so that a later run still knows what
-    was never handed over."""
+    """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
+    what was never handed over. An attempt of decisions has nothing to hand over either."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
-    if objects.head(items_key) is None:
-        job = ports.ledger.job(request.job_key)
-        if job is not None and job.cancel_requested_at:
+    job = ports.ledger.job(request.job_key)
+    if job is not None and job.review is not None and job.review.attempt == attempt:
+        carry_out(job.review, context, ports.objects, ports.ledger)
+        items_key = context.keys.no_items(attempt)
+        objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
+    elif objects.head(items_key) is None:
+        if job is not None and (job.cancel_requested_at or job.partial_requested_at):
             items_key = context.keys.no_items(attempt)
             items: list[ShardItem] = []
         elif was_planned(objects, context.keys, before=attempt):
@@ -78,9 +86,9 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, li
         elif context.has_canary:
             items = _in_lanes(_canary_items(context, attempt, ports), context, attempt, None, job, ports)
         else:
-            shards = context.manifest.shards
-            items = [_item(context, attempt, s.shard_id, s.sha256, s.record_count) for s in shards]
+            items = [_item(context, attempt, s.shard_id, s) for s in context.manifest.shards]
             items = _in_lanes(items, context, attempt, None, job, ports)
+            _check_quota(items, ports.ledger)
         body = msgspec.json.encode([item.model_dump() for item in items])
         objects.put_once(items_key, body, content_type="application/json", retention=context.retention("results"))
     return items_key, [ShardItem.model_validate(item) for item in msgspec.json.decode(objects.get(items_key))]
@@ -101,15 +109,33 @@ def _in_lanes(
     )
 
 
-def _item(context: JobContext, attempt: int, shard_id: str, sha256: str, record_count: int) -> ShardItem:
+def _check_quota(items: list[ShardItem], ledger: Ledger) -> None:
+    """A shard that no waiting would ever let through stops the job before anything is spent."""
+    pool = ledger.quota_pool(items[0].provider) if items else None
+    for item in items if pool is not None and pool.version else ():
+        most = quotas.largest(pool, item.model, "tokens")
+        if most is not None and item.tokens > most:
+            raise Permanent(
+                "a shard is larger than the quota for all shards together",
+                where=f"job {item.job_key} shard {item.shard_id}",
+                why=f"it has about {item.tokens} prompt tokens; the limit for {item.model} is {most}",
+                do="give the spec a smaller shards.max_records or shards.max_bytes, or raise the limit with "
+                f"`tallybatch quota set {item.provider} {item.model} --tokens N`; nothing was spent",
+            )
+
+
+def _item(context: JobContext, attempt: int, shard_id: str, shard: ShardEntry | ShardFile) -> ShardItem:
     return ShardItem(
         tenant=context.manifest.tenant,
         job_key=context.manifest.job_key,
         attempt=attempt,
         shard_id=shard_id,
-        shard_sha256=sha256,
-        record_count=record_count,
+        shard_sha256=shard.sha256,
+        record_count=shard.record_count,
         provider=context.manifest.provider,
+        model=context.manifest.model_resolved,
+        tokens=shard.estimated_tokens,
+        priority=context.spec.limits.priority,
     )
 
 
@@ -138,8 +164,11 @@ def _cut(
     requests: Requests,
     ports: Ports,
 ) -> list[ShardItem]:
-    """Store lines, with the sizes of their requests, as shards."""
-    limits = ShardLimits(context.spec.shards.max_records, context.spec.shards.max_bytes)
+    """Store lines, with the sizes of their requests, as shards; none is larger than the quota for all."""
+    shards_of, manifest = context.spec.shards, context.manifest
+    most = quotas.largest(ports.ledger.quota_pool(manifest.provider), manifest.model_resolved, "tokens")
+    max_bytes = shards_of.max_bytes if most is None else min(shards_of.max_bytes, most * BYTES_PER_TOKEN)
+    limits = ShardLimits(shards_of.max_records, max_bytes)
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         writer = ShardWriter(Path(folder), limits)
         for line, request_bytes in lines:
@@ -153,7 +182,7 @@ def _cut(
         )
         for shard in shards:
             _store(shard, context, ports.objects)
-    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s.sha256, s.record_count) for s in shards]
+    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s) for s in shards]
 
 
 def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:

@@ -14,6 +14,7 @@ from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.rows import Submission
 from tallybatch.domain.submitting import quota_wait_s
 from tallybatch.ports import TERMINAL_STATES, Clock, JobError, Ledger, ProviderApi, ProviderJob, ProviderState
+from tallybatch.steps import reserve_quota
 from tallybatch.steps.submit_shard import quota_refused
 from tallybatch.steps.transitions import advance_job, change_submission
 
@@ -41,6 +42,7 @@ def run(item: ShardItem, ports: Ports, *, waited_s: float, max_wait_s: float) ->
         ports.ledger, item.job_key, item.attempt, item.shard_id, lambda now: _observed(now, job, ports.clock.now())
     )
     if terminal:
+        reserve_quota.release(item, ports.ledger, ports.clock)
         return PollReply(status="terminal", state=job.state.value)
     ours = advance_job(ports.ledger, ports.clock, item.job_key, JobState.RUNNING, attempt=item.attempt)
     until_rescue_s = item.rescue_at - ports.clock.now() if item.rescue_at else max_wait_s
@@ -107,6 +109,7 @@ def _resubmit(item: ShardItem, job: ProviderJob, ports: Ports) -> PollReply:
         return quota_refused(row, ports.clock.now(), quota_wait_s(row))
 
     row = change_submission(ports.ledger, item.job_key, item.attempt, item.shard_id, refused)
+    reserve_quota.refused(row, ports.ledger, ports.clock)
     ours = ports.ledger.job(item.job_key)
     until = min(row.not_before, ours.deadline_at) if ours is not None and ours.deadline_at else row.not_before
     return PollReply(status="resubmit", wait_s=max(1, math.ceil(until - ports.clock.now())), state=job.state.value)

@@ -38,6 +38,9 @@ class Findings:
     cancelled: list[str] = field(default_factory=list)
     gaps: list[SweepGap] = field(default_factory=list)
 
+    def note(self, provider: str, why: str) -> None:
+        self.gaps.append(SweepGap(provider=provider, why=why))
+
 
 class ProviderSweep:
     def __init__(self, provider: ProviderApi, ledger: Ledger, events: Events, clock: Clock, found: Findings) -> None:
@@ -129,7 +132,7 @@ class ProviderSweep:
             self._note(str(error))
 
     def _note(self, why: str) -> None:
-        self._found.gaps.append(SweepGap(provider=self._provider.name, why=why))
+        self._found.note(self._provider.name, why)
 
 
 def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None:

@@ -12,7 +12,7 @@ from tallybatch.contracts import PublishItem
 from tallybatch.domain.errors import NotClosed
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import ResultKeys
-from tallybatch.domain.outcomes import ACCEPTED, Outcome
+from tallybatch.domain.outcomes import ACCEPTED, OVERRULING, Outcome
 from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_labels import Labels, LabelTally
 from tallybatch.ports import Objects
@@ -56,7 +56,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 def run(item: PublishItem, objects: Objects) -> Part:
     context = load_job(objects, item.tenant, item.job_key)
     closure = read_closure(objects, context.keys, item.attempt)
-    if not closure.closed:
+    if not closure.closed and not item.partial:
         raise NotClosed(
             "publishing is refused: the job's sets do not close",
             where=f"job {item.job_key}",
@@ -64,7 +64,8 @@ def run(item: PublishItem, objects: Objects) -> Part:
             f"open {closure.open}",
             do="look at the report; resolve what is open",
         )
-    require_passed(context, item.attempt, objects)
+    if closure.closed:
+        require_passed(context, item.attempt, objects)
     part, body = result_part(item, context, objects)
     content_type = "application/gzip" if part.key.endswith(".gz") else "application/x-ndjson"
     if part.records:
@@ -94,18 +95,22 @@ def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tup
 
 
 def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, objects: Objects) -> Iterator[bytes]:
-    """In the order of the shard, whatever the attempt in which a record was accepted."""
+    """In the order of the shard, whatever the attempt in which a record was accepted. The outcome objects are in the
+    order of attempts: what people have withdrawn since is left out."""
     shard = next(entry for entry in context.manifest.shards if entry.shard_id == item.shard_id)
-    accepted: dict[str, bytes] = {}
+    accepted: dict[str, tuple[bytes, msgspec.Raw]] = {}
     for key in item.outcomes:
         for outcome in read_outcomes(objects, key):
-            first = outcome.record_id not in accepted
-            if first and outcome.shard_id == item.shard_id and outcome.outcome in ACCEPTED:
-                accepted[outcome.record_id] = msgspec.json.encode(_result(outcome))
-                tally.add(outcome.output)
+            if outcome.shard_id != item.shard_id:
+                continue
+            if outcome.outcome in OVERRULING:
+                accepted.pop(outcome.record_id, None)
+            elif outcome.outcome in ACCEPTED and outcome.record_id not in accepted:
+                accepted[outcome.record_id] = msgspec.json.encode(_result(outcome)), outcome.output
     for record_id in record_ids(objects, context.keys, shard.sha256):
-        if (line := accepted.get(record_id)) is not None:
-            yield line
+        if (found := accepted.get(record_id)) is not None:
+            tally.add(found[1])
+            yield found[0]
 
 
 def _result(outcome: Outcome) -> ResultRow:

@@ -10,10 +10,11 @@ import msgspec
 from tallybatch.domain.closure import Closure, SubmissionEntry
 from tallybatch.domain.errors import Conflict, NotClosed, ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OutcomeClass
+from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, OVERRULING, OutcomeClass
 from tallybatch.domain.quality_gates import Judgement, judge
 from tallybatch.domain.quality_golden import GoldenFigures, GoldenTally, labels_from_bytes
 from tallybatch.domain.quality_labels import Labels, LabelTally, merged
+from tallybatch.domain.review import PEOPLE
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.domain.spec import Spec
@@ -121,13 +122,25 @@ def _golden_figures(
 
 
 def _accepted(submissions: Sequence[SubmissionEntry], objects: Objects) -> Iterator[_Answer]:
-    """Accepted rows of every outcome object once, in the order of attempts."""
+    """Accepted rows of every outcome object once, in the order of attempts, without those that people withdrew."""
+    withdrawn = _withdrawn(submissions, objects)
     for entry in sorted(submissions, key=lambda entry: (entry.attempt, entry.shard_id)):
         if entry.outcomes:
             for line in outcome_lines(objects, entry.outcomes):
                 answer = _decode_answer(line)
-                if answer.outcome in ACCEPTED:
+                if answer.outcome in ACCEPTED and entry.attempt > withdrawn.get(answer.record_id, 0):
                     yield answer
+
+
+def _withdrawn(submissions: Sequence[SubmissionEntry], objects: Objects) -> dict[str, int]:
+    """The last attempt in which people overruled what stood, by record_id."""
+    overruled: dict[str, int] = {}
+    for entry in submissions:
+        if entry.provider == PEOPLE and entry.outcomes:
+            for answer in map(_decode_answer, outcome_lines(objects, entry.outcomes)):
+                if answer.outcome in OVERRULING:
+                    overruled[answer.record_id] = max(entry.attempt, overruled.get(answer.record_id, 0))
+    return overruled
 
 
 def label_distribution(context: JobContext, closure: Closure, objects: Objects) -> Labels:

@@ -22,6 +22,7 @@ from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
+from tallybatch.steps.acknowledgements import acknowledged_ids
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
 from tallybatch.steps.quality_gates import judgement_after
@@ -39,7 +40,13 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     context = load_job(ports.objects, request.tenant, request.job_key)
     job = advance_job(ports.ledger, ports.clock, request.job_key, JobState.RECONCILING, attempt=request.attempt)
     closure = closure_after(
-        request.attempt, context, ports.objects, ports.ledger, ports.clock, deadline_at=job.deadline_at
+        request.attempt,
+        context,
+        ports.objects,
+        ports.ledger,
+        ports.clock,
+        deadline_at=job.deadline_at,
+        partial=bool(job.partial_requested_at),
     )
     _stop_if_nothing_was_taken(closure)
     reply = ReconcileReply(
@@ -53,6 +60,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     )
     if closure.closed and not judgement_after(closure, job, context, ports.objects).passed:
         return reply.model_copy(update={"verdict": "gate"})
+    if job.partial_requested_at and not closure.closed:
+        return reply.model_copy(update={"verdict": "publish_partial"})
     if job.cancel_requested_at and not closure.closed:
         return reply.model_copy(update={"verdict": "cancelled"})
     if context.in_canary(job, request.attempt) and not closure.closed:
@@ -71,10 +80,12 @@ def closure_after(
     clock: Clock,
     *,
     deadline_at: float = float("inf"),
+    partial: bool = False,
 ) -> Closure:
-    """The closure of an attempt, made now if the attempt ended before it had one."""
+    """The closure of an attempt, made now if the attempt ended before it had one. `partial`: its shards may be
+    published though the sets do not close."""
     if objects.head(context.keys.closure(attempt)) is None:
-        _reconcile(attempt, deadline_at, context, objects, ledger, clock)
+        _reconcile(attempt, deadline_at, context, objects, ledger, clock, partial=partial)
     return read_closure(objects, context.keys, attempt)
 
 
@@ -95,17 +106,24 @@ def _stop_if_nothing_was_taken(closure: Closure) -> None:
 
 
 def _reconcile(
-    attempt: int, deadline_at: float, context: JobContext, objects: Objects, ledger: Ledger, clock: Clock
+    attempt: int,
+    deadline_at: float,
+    context: JobContext,
+    objects: Objects,
+    ledger: Ledger,
+    clock: Clock,
+    *,
+    partial: bool,
 ) -> None:
     """Write what is open and what would be published, each under its own hash, and then the closure that names them.
     Of several that race, the first closure stays. If the next attempt could only begin after the deadline, the job is
     overdue now: nothing would come of waiting for it."""
     now, keys = clock.now(), context.keys
     submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
-    closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at)
+    closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at, partial=partial)
     waits = closure.open and not closure.held and not closure.overdue
     if waits and now + _pause_s(closure, context, deadline_at) >= deadline_at:
-        closure = _fold(attempt, submissions, context, objects, now=now, overdue=True)
+        closure = _fold(attempt, submissions, context, objects, now=now, overdue=True, partial=partial)
     body = msgspec.json.format(msgspec.json.encode(closure), indent=1)
     with suppress(Conflict):
         objects.put_once(
@@ -128,6 +146,7 @@ def _fold(
     *,
     now: float,
     overdue: bool,
+    partial: bool,
 ) -> Closure:
     keys = context.keys
     rows = [attempt_rows(objects, keys, number, submissions) for number in range(1, attempt + 1)]
@@ -147,7 +166,7 @@ def _fold(
             )
             still_open.write(folded.open)
             review.write(folded.review)
-            publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context))
+            publish.append(_publish_item(shard.shard_id, folded.sources, attempt, context, partial=partial))
         open_key = keys.open_records(attempt, still_open.close())
         objects.put_once(open_key, still_open.file, retention=context.retention("working"))
         review_key = keys.review_records(attempt, review.close()) if sets.in_review else ""
@@ -156,7 +175,10 @@ def _fold(
     items = msgspec.json.encode([item.model_dump() for item in publish])
     publish_key = keys.publish_items(attempt, sha256_hex(items))
     objects.put_once(publish_key, items, content_type="application/json", retention=context.retention("results"))
-    sets.unknown += sum(row.anomalies.get("unknown", 0) for row in submissions)
+    acknowledged = acknowledged_ids(objects, keys, before=attempt)
+    sets.unknown += sum(
+        row.anomalies.get("unknown", 0) for row in submissions if row.submission_key not in acknowledged
+    )
     sets.unknown += sum(stream.left_over for stream in rows)
     return Closure(
         job_key=context.manifest.job_key,
@@ -179,6 +201,7 @@ def _fold(
         held=sets.held,
         in_review=dict(sorted(sets.in_review.items())),
         review_key=review_key,
+        acknowledged=sum(acknowledged.values()),
     )
 
 
@@ -209,10 +232,16 @@ class _List:
         self._file.close()
 
 
-def _publish_item(shard_id: str, outcomes: list[str], attempt: int, context: JobContext) -> PublishItem:
-    manifest = context.manifest
+def _publish_item(
+    shard_id: str, outcomes: list[str], attempt: int, context: JobContext, *, partial: bool
+) -> PublishItem:
     return PublishItem(
-        tenant=manifest.tenant, job_key=manifest.job_key, attempt=attempt, shard_id=shard_id, outcomes=outcomes
+        tenant=context.manifest.tenant,
+        job_key=context.manifest.job_key,
+        attempt=attempt,
+        shard_id=shard_id,
+        outcomes=outcomes,
+        partial=partial,
     )
 
 

@@ -376,4 +376,4 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes else before
+    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes or cost else before

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tallybatch.contracts import JobInput, SealReply
-from tallybatch.domain.certificate import Certificate, SealedObject, from_bytes, to_bytes, total_money, total_tokens
 from tallybatch.domain.closure import Closure
-from tallybatch.domain.errors import Conflict, LedgerBusy, NotClosed
-from tallybatch.domain.identity import sha256_hex
+from tallybatch.domain.errors import LedgerBusy, NotClosed
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lifecycle import JobState
-from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import merged
 from tallybatch.domain.rows import Job
-from tallybatch.ports import Clock, Events, Ledger, Objects
-from tallybatch.report.build import final_counts, job_report
+from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
+from tallybatch.report.build import Report, final_counts, job_report
 from tallybatch.report.write import write_report
+from tallybatch.steps import admit_job
+from tallybatch.steps.certification import Certified, certificate_key, certify
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.previous_job import note_latest, previous_report
 from tallybatch.steps.publish_shard import Part
 from tallybatch.steps.quality_gates import label_distribution, read_judgement
 from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.review_queue import ReviewQueue
 from tallybatch.steps.transitions import advance_job
 
-_PARALLEL_HEADS = 16
 _SWITCH_TRIES = 20
 
 
@@ -41,13 +37,22 @@ class Ports:
     ledger: Ledger
     events: Events
     clock: Clock
+    formats: Formats
 
 
 def run(request: JobInput, ports: Ports) -> SealReply:
+    reply = _end(request, ports)
+    admit_job.leave(request.job_key, ports.ledger, ports.clock)
+    return reply
+
+
+def _end(request: JobInput, ports: Ports) -> SealReply:
     context = load_job(ports.objects, request.tenant, request.job_key)
     closure = read_closure(ports.objects, context.keys, request.attempt)
     job = ports.ledger.job(request.job_key)
     assert job is not None  # noqa: S101 - the execution was started after its row was written
+    queue = ReviewQueue(context, closure, ports.objects, ports.formats)
+    queue.write(ports.ledger)
     if not closure.closed:
         return _end_open(job, closure, context, ports)
     judgement = read_judgement(context, closure.attempt, ports.objects)
@@ -56,22 +61,22 @@ def run(request: JobInput, ports: Ports) -> SealReply:
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
-    if ports.objects.head(context.keys.certificate) is None:
-        report = job_report(
-            job,
-            context.manifest,
-            closure,
-            state="COMPLETED",
-            results_uri=results_uri,
-            parts=len(parts),
-            judgement=judgement,
-            labels=merged(part.labels for part in parts),
-            previous=previous_report(context, ports.objects),
-        )
-        write_report(ports.objects, context.keys, report, retention=context.retention("results"))
-    certificate = _certify(closure, parts, context, ports.objects)
-    _switch(results, certificate, parts, context, ports.objects)
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state="COMPLETED",
+        results_uri=results_uri,
+        parts=len(parts),
+        certificate_uri=ports.objects.uri(certificate_key(ports.objects, context.keys, closure)),
+        judgement=judgement,
+        labels=merged(part.labels for part in parts),
+        previous=previous_report(context, ports.objects),
+    )
+    certified = _seal(report, closure, parts, context, ports.objects)
+    _switch(results, certified, parts, context, ports.objects)
     note_latest(context, ports.objects)
+    sampled = queue.write_sample()
     finished = advance_job(
         ports.ledger,
         ports.clock,
@@ -79,7 +84,8 @@ def run(request: JobInput, ports: Ports) -> SealReply:
         JobState.COMPLETED,
         attempt=closure.attempt,
         counts=final_counts(closure),
-        certificate=ports.objects.uri(context.keys.certificate),
+        sampled=sampled,
+        certificate=ports.objects.uri(certified.key),
         results_uri=results_uri,
         report=ports.objects.uri(context.keys.report_html),
     )
@@ -95,10 +101,16 @@ def run(request: JobInput, ports: Ports) -> SealReply:
 
 
 def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
-    """A job whose sets do not close publishes nothing: it was cancelled, or something is open or unknown."""
+    """A job whose sets do not close publishes nothing by itself: it was cancelled, or something is open or unknown.
+    What it has is published if somebody asked for that."""
     state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
-    report = job_report(job, context.manifest, closure, state=state.value, results_uri="", parts=0)
-    write_report(ports.objects, context.keys, report, retention=context.retention("results"))
+    published: dict[str, str] = {}
+    if job.partial_requested_at and closure.succeeded:
+        published = _publish_part(job, state, closure, context, ports.objects)
+    else:
+        report = job_report(job, context.manifest, closure, state=state.value, results_uri="", parts=0)
+        write_report(ports.objects, context.keys, report, retention=context.retention("results"))
+    reason = msgspec.json.decode(ports.objects.get(context.keys.report_json))["verdict"]
     ended = advance_job(
         ports.ledger,
         ports.clock,
@@ -106,12 +118,54 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
         state,
         attempt=closure.attempt,
         counts=final_counts(closure),
-        reason=report["verdict"],
+        reason=reason,
         report=ports.objects.uri(context.keys.report_html),
+        **published,
     )
     _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
     age_s = round(ended.updated_at - ended.created_at)
-    return SealReply(tenant=job.tenant, job_key=job.job_key, state=ended.state.value, age_s=age_s)
+    return SealReply(
+        tenant=job.tenant,
+        job_key=job.job_key,
+        state=ended.state.value,
+        age_s=age_s,
+        certificate=published.get("certificate", ""),
+        results_uri=published.get("results_uri", ""),
+    )
+
+
+def _publish_part(job: Job, state: JobState, closure: Closure, context: JobContext, objects: Objects) -> dict[str, str]:
+    """Publish what was accepted, marked as a part. The job's next run replaces it, by whatever it closes with."""
+    parts = _parts(closure, context, objects)
+    results = ResultKeys(job.tenant, job.spec, job.dataset_version)
+    uri = objects.uri(results.current)
+    report = job_report(
+        job,
+        context.manifest,
+        closure,
+        state=state.value,
+        results_uri=uri,
+        parts=len(parts),
+        certificate_uri=objects.uri(certificate_key(objects, context.keys, closure)),
+    )
+    certified = _seal(report, closure, parts, context, objects, requested_by=job.partial_requested_by)
+    _switch(results, certified, parts, context, objects)
+    return {"certificate": objects.uri(certified.key), "results_uri": uri}
+
+
+def _seal(
+    report: Report,
+    closure: Closure,
+    parts: list[Part],
+    context: JobContext,
+    objects: Objects,
+    *,
+    requested_by: str = "",
+) -> Certified:
+    """The report, and then the certificate that holds its hash."""
+    if objects.head(certificate_key(objects, context.keys, closure)) is None:
+        write_report(objects, context.keys, report, retention=context.retention("results"))
+    return certify(closure, parts, context, objects, requested_by=requested_by)
 
 
 def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobContext, ports: Ports) -> SealReply:
@@ -166,66 +220,18 @@ def _parts(closure: Closure, context: JobContext, objects: Objects) -> list[Part
     return [part for part in parts if part.records]
 
 
-def _certify(closure: Closure, parts: list[Part], context: JobContext, objects: Objects) -> Certificate:
-    key = context.keys.certificate
-    if objects.head(key) is None:
-        manifest = context.manifest
-        certificate = Certificate(
-            job_key=manifest.job_key,
-            tenant=manifest.tenant,
-            spec=manifest.spec,
-            dataset_version=manifest.dataset_version,
-            manifest_sha256=sha256_hex(objects.get(context.keys.manifest)),
-            input_manifest_hash=manifest.input_manifest_hash,
-            expected=closure.expected,
-            succeeded=closure.succeeded,
-            reused=closure.reused,
-            failed=closure.failed,
-            in_review=closure.in_review,
-            missing=closure.missing,
-            unknown=closure.unknown,
-            duplicate=closure.duplicate,
-            attempts=closure.attempt,
-            submissions=closure.submissions,
-            tokens=total_tokens(closure),
-            cost_usd=usd(total_money(closure).known_cost),
-            closed_at=closure.at,
-            objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
-            results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),
-        )
-        with suppress(Conflict):
-            objects.put_once(
-                key, to_bytes(certificate), content_type="application/json", retention=context.retention("results")
-            )
-    return from_bytes(objects.get(key), where=objects.uri(key))
-
-
-def _sealed(objects: Objects, keys: Iterable[str]) -> Iterable[SealedObject]:
-    """Hashes as they were computed when each object was written; read back only where that is unknown."""
-
-    def seal(key: str) -> SealedObject:
-        info = objects.head(key)
-        if info is not None and info.sha256:
-            return SealedObject(key, info.size, info.sha256)
-        body = objects.get(key)
-        return SealedObject(key, len(body), sha256_hex(body))
-
-    with ThreadPoolExecutor(_PARALLEL_HEADS) as pool:
-        yield from pool.map(seal, keys)
-
-
 def _switch(
-    results: ResultKeys, certificate: Certificate, parts: list[Part], context: JobContext, objects: Objects
+    results: ResultKeys, certified: Certified, parts: list[Part], context: JobContext, objects: Objects
 ) -> None:
     """Put this job's parts into current.json: readers see the old set or the new one. A job for a newer state of the
-    same file replaces the older one's, never the other way round."""
+    same file replaces the older one's, and a job's later attempt the earlier one's, never the other way round."""
     for _ in range(_SWITCH_TRIES):
         info = objects.head(results.current)
         current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
         sources: dict[str, Any] = current["sources"]
-        entry = _entry(certificate, parts, context, objects)
+        entry = _entry(certified, parts, context, objects)
         there = sources.get(context.manifest.source.key)
-        if there is not None and (there["created_at"], there["job_key"]) >= (entry["created_at"], entry["job_key"]):
+        if there is not None and _age(there) >= _age(entry):
             return
         sources[context.manifest.source.key] = entry
         body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
@@ -237,11 +243,19 @@ def _switch(
     raise LedgerBusy("current.json changed under every try", where=results.current)
 
 
-def _entry(certificate: Certificate, parts: list[Part], context: JobContext, objects: Objects) -> dict[str, Any]:
+def _age(entry: dict[str, Any]) -> tuple[float, str, int]:
+    return entry["created_at"], entry["job_key"], entry.get("attempt", 0)
+
+
+def _entry(certified: Certified, parts: list[Part], context: JobContext, objects: Objects) -> dict[str, Any]:
+    certificate = certified.certificate
+    asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
     return {
         "job_key": certificate.job_key,
         "created_at": context.manifest.created_at,
-        "certificate": objects.uri(context.keys.certificate),
+        "attempt": certificate.attempts,
+        **(asked if certificate.partial else {}),
+        "certificate": objects.uri(certified.key),
         "certificate_sha256": certificate.sha256,
         "counts": {
             "expected": certificate.expected,

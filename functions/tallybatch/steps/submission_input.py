@@ -138,11 +138,14 @@ def _claim_batch(item: ShardItem, batch: list[RecordClaim], ids: dict[str, str],
 
 
 def _may_still_answer(owner: str, ledger: Ledger) -> bool:
-    """Whether a job is at work, or has ended while a submission of it may still be out at a provider."""
+    """Whether a job is at work, or has ended while people decide about records of it, or while a submission of it may
+    still be out at a provider."""
     job = ledger.job(owner)
     if job is None:
         return False
-    return job.state not in JOB_FINAL or any(row.state in _OUT for row in ledger.submissions(owner))
+    if job.state not in JOB_FINAL or job.counts.get("in_review"):
+        return True
+    return any(row.state in _OUT for row in ledger.submissions(owner))
 
 
 def _excluded(result: ClaimResult, ids: dict[str, str]) -> Excluded:

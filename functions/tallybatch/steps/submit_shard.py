@@ -23,6 +23,7 @@ from tallybatch.domain.rows import ON_DEMAND, Evidence, Submission
 from tallybatch.domain.spec import MIN_RECORDS
 from tallybatch.domain.submitting import Next, SubmitRules
 from tallybatch.ports import Clock, Formats, Ledger, Objects, ProviderApi, ProviderJob
+from tallybatch.steps import reserve_quota
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submission_input import prepare_input
 from tallybatch.steps.transitions import advance_job, change_submission
@@ -32,6 +33,8 @@ _TOKEN_LIFE_S = 6 * 3600
 SUBMISSION_PIN = "SUBMISSION"
 """Kind of the pins that lead from a marker to its submission; written before anything is created."""
 
+
+_NOTHING_OUT = frozenset({SubmissionState.EMPTY, SubmissionState.REFUSED})
 
 TOO_LATE = "deadline"
 """Code of records whose submission was given up at the job's deadline."""
@@ -64,6 +67,7 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
     if step is Next.CLAIM or (row is not None and row.state is SubmissionState.QUOTA_REFUSED):
         job = ports.ledger.job(item.job_key)
         if job is not None and job.cancel_requested_at and step is Next.CLAIM:
+            reserve_quota.release(item, ports.ledger, ports.clock)
             return SubmitReply(status="cancelled")
         deadline_at = job.deadline_at if job is not None and job.deadline_at else deadline_at
         if row is not None and ports.clock.now() >= deadline_at:
@@ -71,6 +75,10 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
         elif step is Next.CLAIM:
             row = _claim_and_create(item, row, ports, rules, deadline_at=deadline_at)
     assert row is not None  # noqa: S101 - each branch above has set it
+    if row.state is SubmissionState.QUOTA_REFUSED:
+        reserve_quota.refused(row, ports.ledger, ports.clock)
+    elif row.state in _NOTHING_OUT or row.lane == ON_DEMAND:
+        reserve_quota.release(item, ports.ledger, ports.clock)
     if row.provider_job_id and row.state is SubmissionState.SUBMITTED:
         advance_job(ports.ledger, ports.clock, item.job_key, JobState.SUBMITTED, attempt=item.attempt)
     reply = _reply(row, ports.clock.now(), unknown_wait_s, deadline_at=deadline_at)

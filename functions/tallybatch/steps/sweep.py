@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import JobInput, SweepGap, SweepReply, SweepRequest
+from tallybatch.contracts import JobInput, SweepReply, SweepRequest
 from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.identity import execution_name
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Executions, Ledger, Objects, ProviderApi
-from tallybatch.steps import provider_files
+from tallybatch.steps import provider_files, quota_sweep
 from tallybatch.steps.provider_sweep import Findings, ProviderSweep
 from tallybatch.steps.submit_shard import place_of
 
@@ -66,6 +66,7 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
         cancelled=found.cancelled,
         restarted=restarted,
         stale=stale,
+        released=quota_sweep.run(ports.ledger, ports.providers, ports.clock, found),
         deleted_files=_delete_files(since, ports, found),
         gaps=found.gaps,
     )
@@ -88,7 +89,7 @@ def _delete_files(since: float, ports: Ports, found: Findings) -> int:
             deleted += provider_files.run(job, deleting)
         except TallybatchError as error:
             away.add(job.provider)
-            found.gaps.append(SweepGap(provider=job.provider, why=str(error)))
+            found.note(job.provider, str(error))
     return deleted
 
 

@@ -16,6 +16,7 @@ from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.outcomes import OutcomeClass, RawRef
 from tallybatch.ports import Objects
+from tallybatch.steps.certification import newest_certificate
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
 from tallybatch.steps.outcome_files import read_outcomes
@@ -42,11 +43,11 @@ class _Difference(Exception):
 
 def run(objects: Objects, keys: JobKeys) -> Verification:
     """Raises `NotFound` for a job without a certificate."""
-    stored = objects.get(keys.certificate)
+    key, stored = newest_certificate(objects, keys)
     progress = _Progress()
     try:
-        certificate = from_bytes(stored, where=objects.uri(keys.certificate))
-        _check_bytes(certificate, objects, keys, progress)
+        certificate = from_bytes(stored, where=objects.uri(key))
+        _check_bytes(certificate, key, objects, keys, progress)
         context = load_job(objects, keys.tenant, keys.job_key)
         _check_sets(certificate, context, objects, progress)
         _check_raw(certificate, objects)
@@ -63,9 +64,9 @@ class _Progress:
     records: int = 0
 
 
-def _check_bytes(certificate: Certificate, objects: Objects, keys: JobKeys, progress: _Progress) -> None:
+def _check_bytes(certificate: Certificate, key: str, objects: Objects, keys: JobKeys, progress: _Progress) -> None:
     """Every certified object has its hash, and nothing else lies under the job's prefix."""
-    certified = {sealed.key for sealed in certificate.objects} | {keys.certificate}
+    certified = {sealed.key for sealed in certificate.objects} | {key}
     there = {info.key for info in objects.list(keys.prefix)}
     if missing := sorted(certified - there):
         raise _Difference(f"{objects.uri(missing[0])} is certified and gone")
@@ -95,11 +96,12 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
     rows = [
         attempt_rows(objects, keys, number, certificate.submissions) for number in range(1, certificate.attempts + 1)
     ]
+    overdue = certificate.overdue or certificate.closed
     sets = Sets()
     parts: list[SealedObject] = []
     for shard in manifest.shards:
         ids = record_ids(objects, keys, shard.sha256)
-        sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=True).sources
+        sources = fold_shard(sets, shard.shard_id, ids, rows, context.retry_policy, overdue=overdue).sources
         progress.records += len(ids)
         item = PublishItem(
             tenant=keys.tenant,
@@ -111,20 +113,33 @@ def _check_sets(certificate: Certificate, context: JobContext, objects: Objects,
         part, body = result_part(item, context, objects)
         if part.records:
             parts.append(SealedObject(part.key, len(body), part.sha256))
-    counted = (sets.expected, sets.succeeded, sets.reused, dict(sets.failed), sets.missing, sets.duplicate)
+    counted = (
+        sets.expected,
+        sets.succeeded,
+        sets.reused,
+        dict(sets.failed),
+        dict(sets.in_review),
+        sets.missing,
+        sets.duplicate,
+        sets.open,
+    )
     certified = (
         certificate.expected,
         certificate.succeeded,
         certificate.reused,
         certificate.failed,
+        certificate.in_review,
         certificate.missing,
         certificate.duplicate,
+        certificate.open,
     )
-    if counted != certified or sets.open or sets.in_review or sets.unknown:
+    whole = not (sets.open or sets.in_review or sets.missing or sets.duplicate or certificate.unknown)
+    if counted != certified or sets.unknown or (certificate.closed and not whole):
         raise _Difference(f"{keys.certificate}: the outcomes give {counted}, certified are {certified}")
     if tuple(parts) != certificate.results:
         raise _Difference(f"{keys.certificate}: the outcomes give other result parts than were certified")
-    _check_gates(certificate, context, objects)
+    if certificate.closed:
+        _check_gates(certificate, context, objects)
 
 
 def _check_gates(certificate: Certificate, context: JobContext, objects: Objects) -> None:

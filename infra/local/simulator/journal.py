@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from infra.local.simulator.meter import Meter
+
 MARKER_KEY = "tallybatch_submission"
 """The metadata key under which a client puts the mark of its submission."""
 
@@ -56,6 +58,7 @@ class Journal:
         self.calls: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.tokens = Tokens()
+        self.meter = Meter()
         self.tokens_per_marker: dict[str, Tokens] = {}
         self.tokens_per_lane = {"batch": Tokens(), "on_demand": Tokens()}
         """By price class: synchronous calls cost the full price."""
@@ -89,9 +92,10 @@ class Journal:
             "jobs_per_marker": dict(self.jobs_per_marker),
             "tokens_billed": self.tokens.counts(),
             "tokens_per_marker": {marker: tokens.counts() for marker, tokens in self.tokens_per_marker.items()},
+            "tokens_per_lane": {lane: tokens.counts() for lane, tokens in self.tokens_per_lane.items()},
             "billed_nano_usd": self.tokens.nano_usd,
             "billed_nano_usd_per_marker": {marker: told.nano_usd for marker, told in self.tokens_per_marker.items()},
-            "tokens_per_lane": {lane: tokens.counts() for lane, tokens in self.tokens_per_lane.items()},
+            "quotas": self.meter.summary(),
             "calls": dict(self.calls),
             "faults": dict(self.faults),
         }

@@ -32,7 +32,8 @@ def test_given_a_sound_file_when_planned_then_tokens_and_dollars_are_told_and_no
     plan = said.json["plan"]
     assert (plan["records"], plan["shards"], plan["provider_jobs"]) == (10, 1, 1)
     assert 0 < plan["estimated_input_tokens"] < plan["worst_case_input_tokens"]
-    assert float(plan["cost_low_usd"]) < float(plan["cost_high_usd"])
+    assert float(plan["cost_low_usd"]) > 0
+    assert plan["cost_high_usd"] is None, "the spec has no cap on answers"
     assert not operator.targets
 
 

@@ -74,7 +74,15 @@ def test_given_a_forged_count_with_the_old_hash_when_read_then_it_is_damaged() -
 @pytest.mark.parametrize("field", [name for name in Certificate.__struct_fields__ if name != "sha256"])
 def test_given_a_certificate_when_one_statement_changes_then_so_does_its_hash(field: str) -> None:
     value = getattr(CERTIFICATE, field)
-    other = {"str": "other", "int": 99, "float": 99.5, "dict": {"other": 1}, "tuple": (), "NoneType": "1.5"}
+    other = {
+        "str": "other",
+        "int": 99,
+        "float": 99.5,
+        "dict": {"other": 1},
+        "tuple": (),
+        "NoneType": "1.5",
+        "bool": not value,
+    }
     changed = msgspec.structs.replace(CERTIFICATE, **{field: other[type(value).__name__]})
     assert from_bytes(to_bytes(changed), where="x").sha256 != from_bytes(BYTES, where="x").sha256
 

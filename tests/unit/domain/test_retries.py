@@ -24,6 +24,8 @@ FOLLOWS = {
     "conflict": ("retry", "failed", "failed"),
     "rejected": ("failed", "failed", "failed"),
     "too_few": ("failed", "failed", "failed"),
+    "requeued": ("retry", "retry", "failed"),
+    "confirmed": ("accepted", "accepted", "accepted"),
     "waiting": ("retry", "retry", "failed"),
     "unsettled": ("resume", "resume", "resume"),
 }
@@ -40,7 +42,7 @@ def test_given_an_outcome_when_decided_then_it_is_as_the_table_says(outcome: str
 
 
 FOR_PEOPLE = {
-    # class: its word in review.classes, and whether it goes to people at once
+    # class: its word in review.classes, and whether it goes to people at once, or only by the deadline (None)
     "permanent": ("permanent", True),
     "refused": ("refused", True),
     "truncated": ("truncated", True),
@@ -51,6 +53,7 @@ FOR_PEOPLE = {
     "expired": ("exhausted", False),
     "cancelled": ("exhausted", False),
     "missing": ("exhausted", False),
+    "requeued": ("exhausted", None),
 }
 
 
@@ -61,7 +64,7 @@ def test_given_ends_that_people_decide_about_when_decided_then_only_those_go_to_
         policy = RetryPolicy(max_attempts=3, backoff_s=60, review=frozenset({listed}))
         left, spent, overdue = FOLLOWS[outcome]
         if listed.value == word:
-            left, spent, overdue = ("review" if at_once else left), "review", "review"
+            left, spent, overdue = ("review" if at_once else left), (spent if at_once is None else "review"), "review"
         assert policy.decide(OutcomeClass(outcome), 1, overdue=False).value == left
         decision = policy.decision(OutcomeClass(outcome), 3, overdue=False)
         assert (decision.disposition.value, decision.why) == (spent, listed if spent == "review" else None)

@@ -27,9 +27,7 @@ def the_problem(text: str) -> Problem:
 UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
-    ("quality: {review_sample: 20}", "quality.review_sample"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
-    ("limits: {priority: high}", "limits.priority"),
 ]
 
 

@@ -51,6 +51,7 @@ class BedrockService:
         self.jobs[job.arn] = job
         if token:
             self._by_token[token] = job.arn
+        core.journal.meter.enter(PROVIDER, str(request["modelId"]), job.arn)
         core.journal.created(
             PROVIDER, now, job_id=job.arn, marker=token, name=request["jobName"], model=request["modelId"]
         )
@@ -72,6 +73,7 @@ class BedrockService:
             for job in self.jobs.values()
         )
         if limit is not None and active >= limit:
+            self._core.journal.meter.refused(PROVIDER, model)
             raise ApiError(
                 400,
                 "ServiceQuotaExceededException",
@@ -192,6 +194,7 @@ class BedrockService:
         job.enter(status, moment)
         run = self._runs.pop(job.arn, None)
         core = self._core
+        core.clock.call_at(moment + core.scenario.quota.release_delay_s, lambda _: core.journal.meter.leave(job.arn))
         if run is not None and status != "Expired":
             if "results_gone" not in job.plan.faults:
                 self._write(job, run)

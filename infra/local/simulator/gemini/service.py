@@ -80,6 +80,7 @@ class GeminiService:
         self.batches[batch.name] = batch
         self._inputs[batch.name] = data
         self._enqueued[model] += tokens
+        core.journal.meter.enter(PROVIDER, model, batch.name, tokens)
         core.journal.created(
             PROVIDER,
             now,
@@ -147,6 +148,7 @@ class GeminiService:
             limit is not None and self._enqueued[model] + tokens > limit,
         )
         if any(over):
+            self._core.journal.meter.refused(PROVIDER, model)
             details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "60s"}]
             raise ApiError(429, "You exceeded your current quota, please check your plan.", details=details)
         return tokens
@@ -172,6 +174,10 @@ class GeminiService:
             batch.shown_state = "WAITING_FOR_CAPACITY"
         if "stuck" not in faults:
             self._core.clock.call_at(moment + batch.plan.durations.in_progress, lambda at: self._executed(batch, at))
+
+    def _release(self, batch: Batch) -> None:
+        self._enqueued.subtract({batch.model: batch.queued_tokens})
+        self._core.journal.meter.leave(batch.name)
 
     def _execution(self, batch: Batch, found: Validated) -> Execution:
         only_errors = batch.plan.faults.get("only_error_file")
@@ -222,7 +228,7 @@ class GeminiService:
         batch.enter(state, moment)
         run = self._runs.pop(batch.name, None)
         release_at = moment + self._core.scenario.quota.release_delay_s
-        self._core.clock.call_at(release_at, lambda _: self._enqueued.subtract({batch.model: batch.queued_tokens}))
+        self._core.clock.call_at(release_at, lambda _: self._release(batch))
         keeps = state == "SUCCEEDED" or (state == "CANCELLED" and self._core.scenario.gemini.cancelled_output)
         if run is not None:
             if keeps and not batch.gone:

@@ -177,6 +177,7 @@ class OpenAIService:
             self._end(batch, "failed", moment)
             return
         self._enqueued[found.model] += found.prompt_tokens
+        self._core.journal.meter.enter(PROVIDER, found.model, batch.id, found.prompt_tokens)
         batch.model = scenario.models.resolve.get(found.model, found.model)
         only_errors = batch.plan.faults.get("only_error_file")
         run = self._runs[batch.id] = OpenAIExecution(
@@ -201,6 +202,7 @@ class OpenAIService:
         quota = self._core.scenario.quota
         limit = quota.enqueued_tokens.get(found.model, quota.enqueued_tokens.get("*"))
         if limit is not None and self._enqueued[found.model] + found.prompt_tokens > limit:
+            self._core.journal.meter.refused(PROVIDER, found.model)
             return [job_error("token_limit_exceeded", param="input_file_id")]
         billed = self._core.journal.tokens
         if quota.spend_cap_tokens is not None and billed.input + billed.output >= quota.spend_cap_tokens:
@@ -266,7 +268,7 @@ class OpenAIService:
             batch.error_file_id = self._result(batch, "error", errors, moment)
             model, tokens = self._queued.pop(batch.id)
             release_at = moment + self._core.scenario.quota.release_delay_s
-            self._core.clock.call_at(release_at, lambda _: self._enqueued.subtract({model: tokens}))
+            self._core.clock.call_at(release_at, lambda _: self._release(batch.id, model, tokens))
             self._core.journal.billed(PROVIDER, moment, job_id=batch.id, marker=batch.marker, tokens=batch.tokens)
         self._core.journal.record(
             PROVIDER,
@@ -278,6 +280,10 @@ class OpenAIService:
             counts=asdict(batch.counts),
             errors=batch.errors,
         )
+
+    def _release(self, batch_id: str, model: str, tokens: int) -> None:
+        self._enqueued.subtract({model: tokens})
+        self._core.journal.meter.leave(batch_id)
 
     def _result(self, batch: Batch, channel: str, data: bytes, moment: float) -> str | None:
         if not data:
