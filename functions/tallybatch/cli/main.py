@@ -16,6 +16,7 @@ from tallybatch.cli import (
     approving,
     backfill,
     cancelling,
+    costs,
     explaining,
     jobs,
     output,
@@ -109,6 +110,7 @@ def _root(
 app.add_typer(specs.app, name="spec")
 app.command()(planning.plan)
 app.command()(planning.prices)
+app.command()(costs.cost)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)

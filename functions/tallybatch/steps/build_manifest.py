@@ -328,8 +328,7 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     else:
         _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
-        if drop.is_dry:
-            _put_plan(manifest, drop, keys, ports)
+        _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
