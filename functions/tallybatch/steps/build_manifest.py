@@ -319,7 +319,7 @@ def _put_plan(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> No
     ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
 
 
-def _plan(manifest: Manifest, drop: _Drop, ports: Ports) -> JobPlan:
+def _plan(manifest: Manifest, drop: Drop, ports: Ports) -> JobPlan:
     return plan_of(manifest, drop.spec, syntax_bytes=Requests(drop.spec, ports.formats).syntax_bytes)
 
 
