@@ -16,9 +16,12 @@ from tallybatch.cli import (
     approving,
     backfill,
     cancelling,
+    costs,
     explaining,
     jobs,
     output,
+    planning,
+    quota,
     results,
     reviewing,
     specs,
@@ -106,6 +109,9 @@ def _root(
 
 
 app.add_typer(specs.app, name="spec")
+app.command()(planning.plan)
+app.command()(planning.prices)
+app.command()(costs.cost)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)
@@ -121,6 +127,7 @@ app.command()(results.results)
 app.command()(jobs.report)
 app.command()(results.verify)
 app.add_typer(backfill.app, name="backfill")
+app.add_typer(quota.app, name="quota")
 app.command()(sweeping.sweep)
 
 

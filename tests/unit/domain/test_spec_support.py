@@ -27,8 +27,6 @@ def the_problem(text: str) -> Problem:
 UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
-    ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
-    ("limits: {priority: high}", "limits.priority"),
 ]
 
 
