@@ -190,7 +190,9 @@ class Shards(Section):
 
 class Limits(Section):
     max_cost_usd: Annotated[Decimal, UsdBetween("0", "1000000")] | None = Field(
-        default=None, description="Dollars the job may cost at most. Default: no limit of its own."
+        default=None,
+        description="Dollars the job may cost at most: a file whose worst case is above that is refused before "
+        "anything is spent. Default: no limit.",
     )
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
         default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."

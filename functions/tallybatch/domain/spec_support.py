@@ -33,7 +33,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
     Unsupported(("fallback",)),
-    Unsupported(("limits", "max_cost_usd")),
 )
 
 

@@ -26,7 +26,7 @@ from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key, spec_key, 
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.plan import plan_of
+from tallybatch.domain.plan import JobPlan, plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
@@ -37,7 +37,7 @@ from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectI
 from tallybatch.steps.dropped_file import Drop, is_stale, parse_spec_of, read_spec
 from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
-from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
@@ -215,7 +215,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None or (job.dry_run and not drop.is_dry):
-        refuse_unpriced(drop.spec, prices, where=drop.place.key)
+        refuse_for_money(drop.spec, prices, _plan(manifest, drop, ports), where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -279,8 +279,7 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
     else:
         _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
-        if drop.is_dry:
-            _put_plan(manifest, drop, keys, ports)
+        _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
@@ -316,8 +315,12 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
 
 def _put_plan(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> None:
     """What the job would take; the newest drop's, as long as none was in earnest."""
-    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    body, kept = _plan(manifest, drop, ports).to_bytes(), retention(drop.spec, "results")
     ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
+
+
+def _plan(manifest: Manifest, drop: Drop, ports: Ports) -> JobPlan:
+    return plan_of(manifest, drop.spec, syntax_bytes=Requests(drop.spec, ports.formats).syntax_bytes)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:

@@ -18,7 +18,7 @@ from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used, plain_word
 from tallybatch.domain.prices import Price, find
-from tallybatch.domain.quality import AnswerCheck
+from tallybatch.domain.quality import UNFIT, AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
@@ -104,6 +104,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             costs=costs.by_class,
             duplicate_cost_nano_usd=costs.duplicates,
             unpriced=costs.unpriced,
+            schema_valid=told.schema_valid,
             anomalies={**now.anomalies, **tally.anomalies},
             unknown_codes=dict(told.unknown_codes.most_common(_CODES_TOLD)),
             updated_at=ports.clock.now(),
@@ -172,6 +173,8 @@ class _Told:
     costs: Counter[OutcomeClass] = field(default_factory=Counter)
     """Nano-dollars by class."""
     unpriced: int = 0
+    schema_valid: int = 0
+    """Of the unqualified answers."""
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
@@ -184,6 +187,8 @@ class _Told:
             self.drifted += "model_drift" in outcome.notes
         if outcome.outcome in ACCEPTED:
             return
+        if outcome.outcome is OutcomeClass.UNQUALIFIED:
+            self.schema_valid += not outcome.reason.startswith(UNFIT)
         if UNKNOWN_CODE in outcome.notes:
             self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(

@@ -196,6 +196,7 @@ def _answers(decision: ReviewDecision) -> bool:
 def _outcome(one: _Decided, run: ReviewRun, *, elsewhere: bool) -> Outcome:
     decision = one.decision
     bare = Outcome(
+        cost_nano_usd=0,
         record_id=decision.record_id,
         record_key=one.record_key,
         business_key=decision.business_key,

@@ -28,7 +28,6 @@ UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
     ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
-    ("limits: {max_cost_usd: 40}", "limits.max_cost_usd"),
 ]
 
 
