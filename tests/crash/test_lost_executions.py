@@ -14,7 +14,8 @@ from tallybatch.contracts import JobInput
 from tallybatch.domain.rows import Job
 from tests.support.films import classes, films, results, scenario, spec, tokens_of
 from tests.support.interrupted import InterruptedPipeline, Interrupter, Killed
-from tests.support.pipeline import OTHER_RETRIES, Pipeline
+from tests.support.pipeline import Pipeline
+from tests.support.state_machine import OTHER_RETRIES
 
 T = TypeVar("T")
 RECORDS = 10

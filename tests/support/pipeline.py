@@ -1,12 +1,11 @@
-"""The whole line in one process: the real steps in the order of the ASL, memory stores, and the simulator over HTTP."""
+"""The whole line in one process: the real steps on memory stores, with the simulator over HTTP, in the ASL's order."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -37,7 +36,6 @@ from tallybatch.contracts import (
     SweepRequest,
 )
 from tallybatch.domain.certificate import Certificate, from_bytes
-from tallybatch.domain.errors import Retryable
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
@@ -70,20 +68,13 @@ from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
 from tests.support.on_demand import lane
+from tests.support.state_machine import StateMachine
 
 TENANT = "acme"
 API_KEY = "sk-proj-key-of-the-tests-0123456789"
 RULES = SubmitRules(settle_window_s=300, create_within_s=30)
 ANSWER_RULES = AnswerRules(work_s=600, call_s=60)
 UNKNOWN_WAIT_S = 30
-RETRYABLE_RETRIES = 6
-"""As many as the fewest that a task state of the ASL has for errors named in its Retry."""
-OTHER_RETRIES = 3
-"""As many as the ASL has for any other error of a task in a Map."""
-_MAX_STEPS = 500
-_MAX_ATTEMPTS = 60
-
-T = TypeVar("T")
 
 
 def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: str = "") -> S3Event:
@@ -92,7 +83,7 @@ def s3_event(key: str, *, bucket: str = "bucket", etag: str = "", version_id: st
 
 
 @dataclass
-class Pipeline:
+class Pipeline(StateMachine):
     """Virtual time: each wait of the workflow moves our clock and the simulator's alike."""
 
     simulator: SimulatorServer
@@ -108,12 +99,10 @@ class Pipeline:
     rules: SubmitRules = RULES
     tokens: MemoryTaskTokens = field(default_factory=MemoryTaskTokens)
     people: list[Callable[[], object]] = field(default_factory=list)
-    """What people do while the job waits for one of them."""
     keep_files_s: float = 24 * 3600
     elsewhere: dict[str, Any] = field(default_factory=dict)
     """Ports of the providers that jobs fall back to, by name; made by the first use."""
     tasks: list[tuple[str, str]] = field(default_factory=list)
-    """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
     def __post_init__(self) -> None:
         self.simulator.core.store = MemoryStore(self.objects)
@@ -198,7 +187,7 @@ class Pipeline:
         self.execute(job_key, tenant=where.get("tenant", TENANT))
         return self.job(job_key)
 
-    # The state machine
+    # What AWS does
 
     def build(self, event: S3Event) -> dict[str, Any]:
         ports = build_manifest.Ports(
@@ -219,140 +208,6 @@ class Pipeline:
             return None
         request = JobInput(tenant=tenant, job_key=job_key, bucket=self.objects.bucket, attempt=job.attempt)
         return self.work(request)
-
-    def work(self, request: JobInput) -> SealReply:
-        try:
-            return self._attempts(request)
-        except Exception as error:  # as States.ALL
-            failed = FailInput(
-                tenant=request.tenant,
-                job_key=request.job_key,
-                bucket=request.bucket,
-                error={"Error": type(error).__name__, "Cause": json.dumps({"errorMessage": str(error)})},
-            )
-            return self.task("FailJob", lambda: self.fail(failed))
-
-    def _attempts(self, request: JobInput) -> SealReply:
-        for _ in range(_MAX_STEPS):
-            turn = self.task("AdmitJob", lambda: self.admit(request))
-            if turn.status == "go":
-                break
-            self.wait(turn.wait_s)
-        for _ in range(_MAX_ATTEMPTS):
-            reply = self.one_attempt(request)
-            following: ReconcileReply | CanaryReply = reply
-            if reply.verdict == "canary":
-                following = self.canary(request)
-            elif reply.verdict != "retry":
-                break
-            self.wait(following.wait_s)
-            request = request.model_copy(update={"attempt": following.next_attempt})
-        if reply.verdict in ("closed", "publish_partial"):
-            for item in self.publish_items(reply):
-                self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
-        return self.task("SealJob", lambda: self.seal(request))
-
-    def one_attempt(self, request: JobInput) -> ReconcileReply:
-        """PlanAttempt and ShardMap, wave by wave, ReconcileJob."""
-        plan = self.task("PlanAttempt", lambda: self.plan(request))
-        while True:
-            for item in self.items(plan):
-                self.shard(item)
-            if not plan.next_shard:
-                break
-            wave = request.model_copy(update={"next_shard": plan.next_shard, "wave": plan.wave})
-            plan = self.task("PlanAttempt", lambda wave=wave: self.plan(wave))  # type: ignore[misc]
-        return self.task("ReconcileJob", lambda: self.reconcile(request))
-
-    def canary(self, request: JobInput) -> CanaryReply:
-        """JudgeCanary and ApproveCanary, until the rest may go. While the execution waits for its token, the `people`
-        come by, one each time; when nobody is left, the time is over."""
-        while True:
-            reply = self.task("JudgeCanary", lambda: self.judge(request))
-            if reply.verdict != "ask":
-                return reply
-            token = f"token-{len(self.tokens.made) + 1}"
-            self.tokens.made.append(token)
-            ask = ApprovalRequest(
-                tenant=request.tenant, job_key=request.job_key, attempt=reply.attempt, task_token=token
-            )
-            self.task("ApproveCanary", lambda ask=ask: self.ask(ask))  # type: ignore[misc]
-            while token not in self.tokens.woken and self.people:
-                self.people.pop(0)()
-            if token not in self.tokens.woken:
-                self.wait(reply.timeout_s)
-            self.tokens.ended.add(token)
-
-    def shard(self, item: ShardItem) -> None:
-        """A child execution of ShardMap. A lost one does not lose the others."""
-        try:
-            self.run_shard(item)
-        except Exception:  # the Map tolerates every failure of a child
-            self.tasks.append(("ShardMap", "lost"))
-
-    def run_shard(self, item: ShardItem) -> None:
-        if item.lane == "on_demand":
-            self.answer_shard(item)
-            return
-        waited: float = 0
-        reserved: QuotaReply | None = None
-        for _ in range(_MAX_STEPS):
-            if reserved is None or reserved.status == "wait":
-                reserved = self.task("ReserveQuota", lambda: self.reserve(item))
-            if reserved.status == "wait":
-                self.wait(reserved.wait_s)
-                continue
-            submitted = self.task("SubmitShard", lambda: self.submit(item))
-            if submitted.status == "on_demand":
-                self.answer_shard(item)
-                return
-            if submitted.status == "cancelled":
-                return
-            if submitted.status in ("unknown", "quota"):
-                reserved = reserved if submitted.status == "unknown" else None
-                self.wait(submitted.wait_s)
-                continue
-            if submitted.status != "submitted":
-                break
-            while True:
-                polled = self.task("PollShard", lambda waited=waited: self.poll(item, waited))  # type: ignore[misc]
-                if polled.status != "running":
-                    break
-                waited = polled.wait_s
-                self.wait(waited)
-            if polled.status == "terminal":
-                self.task("CollectShard", lambda: self.collect(item))
-                break
-            reserved = None
-            self.wait(polled.wait_s)
-        self.task("ReconcileShard", lambda: self.reconcile_shard(item))
-
-    def answer_shard(self, item: ShardItem) -> None:
-        for _ in range(_MAX_STEPS):
-            answered = self.task("AnswerShard", lambda: self.ask_records(item))
-            if answered.status == "cancelled":
-                return
-            if answered.status not in ("more", "quota"):
-                break
-            self.wait(answered.wait_s)
-        self.task("ReconcileShard", lambda: self.reconcile_shard(item))
-
-    def task(self, name: str, call: Callable[[], T]) -> T:
-        """A task state with its Retry: more patient with errors that are named there than with others."""
-        retryable = others = 0
-        while True:
-            try:
-                reply = call()
-            except Exception as error:
-                self.tasks.append((name, type(error).__name__))
-                known = isinstance(error, Retryable)
-                retryable, others = retryable + known, others + (not known)
-                if retryable > RETRYABLE_RETRIES or others > OTHER_RETRIES:
-                    raise
-                self.wait(10)
-            else:
-                self.tasks.append((name, ""))
-                return reply
 
     # Single states
 

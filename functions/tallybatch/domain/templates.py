@@ -37,6 +37,8 @@ def _plain_parts(source: str) -> list[str] | None:
     parts = _PLAIN_TAG.split(source.removesuffix("\n"))
     if any("{{" in text or "{%" in text or "{#" in text or "}}" in text for text in parts[::2]):
         return None
+    if any(text.endswith("{") for text in parts[:-1:2]):  # `{{{`: MiniJinja's tag begins one character earlier
+        return None
     return parts if _WORDS.isdisjoint(parts[1::2]) else None
 
 

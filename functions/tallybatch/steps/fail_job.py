@@ -19,6 +19,11 @@ from tallybatch.steps import admit_job
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import advance_job
 
+_EVENTS = {
+    JobState.FAILED: "JobFailed",
+    JobState.CANCELLED: "JobCancelled",
+    JobState.EXPIRED: "JobExpired",
+}
 _ENDINGS = {ApprovalExpired.__name__: JobState.EXPIRED, ApprovalRejected.__name__: JobState.CANCELLED}
 """By the error's name; every other ends FAILED."""
 
@@ -49,7 +54,7 @@ def run(request: FailInput, ports: Ports) -> SealReply:
         report = failure_report(job, _manifest(keys, ports.objects), _closure(keys, attempt, ports.objects))
         write_report(ports.objects, keys, report)
         ports.events.publish(
-            f"Job{ending.value.title()}",
+            _EVENTS[ending],
             {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason},
         )
     admit_job.leave(request.job_key, ports.ledger, ports.clock)
