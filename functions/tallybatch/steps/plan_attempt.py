@@ -111,8 +111,10 @@ def _in_lanes(
 
 def _check_quota(items: list[ShardItem], ledger: Ledger) -> None:
     """A shard that no waiting would ever let through stops the job before anything is spent."""
-    pool = ledger.quota_pool(items[0].provider) if items else None
-    for item in items if pool is not None and pool.version else ():
+    if not items:
+        return
+    pool = ledger.quota_pool(items[0].provider)
+    for item in items:
         most = quotas.largest(pool, item.model, "tokens")
         if most is not None and item.tokens > most:
             raise Permanent(
