@@ -9,7 +9,9 @@ import pytest
 
 from tallybatch.contracts import JobInput
 from tallybatch.domain.lifecycle import JobState
-from tallybatch.steps.build_manifest import DRY_RUN
+from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.rows import Job
+from tallybatch.steps.dropped_file import DRY_RUN
 from tests.support.films import films, results, scenario, spec, spent
 from tests.support.pipeline import Pipeline
 
@@ -22,6 +24,10 @@ def dry(pipeline: Pipeline, count: int = RECORDS) -> dict[str, Any]:
 
 def plan(pipeline: Pipeline, job_key: str) -> Any:
     return json.loads(pipeline.objects.get(pipeline.keys(pipeline.job(job_key)).plan))
+
+
+def manifest(pipeline: Pipeline, job: Job) -> Manifest:
+    return Manifest.model_validate_json(pipeline.objects.get(pipeline.keys(job).manifest))
 
 
 def execute(pipeline: Pipeline, job_key: str) -> None:
@@ -40,9 +46,10 @@ def test_given_a_dry_run_when_the_file_is_dropped_then_it_is_planned_and_nothing
     assert (job.state, job.dry_run, job.expected) == (JobState.VALIDATED, True, RECORDS)
     told = plan(pipeline, job.job_key)
     assert (told["records"], told["shards"], told["provider_jobs"], told["canary_records"]) == (RECORDS, 3, 3, 0)
-    assert (told["waves"], told["cost_usd"]) == ([3], None)
+    assert (told["waves"], told["price"]) == ([3], "batch@2026-10-14")
     assert told["worst_case_output_tokens"] == RECORDS * 400 * 3
-    assert told["estimated_input_tokens"] * 4 >= told["request_bytes"] > RECORDS * 100
+    assert 0 < told["estimated_input_tokens"] * 3 <= told["worst_case_input_tokens"]
+    assert 0 < float(told["cost_low_usd"]) < float(told["cost_high_usd"]) < 0.1
     assert 0 < told["history_events"]["job"] < told["history_events"]["shard"] < 25_000
     assert spent(pipeline.simulator.control) == (0, 0)
     assert (pipeline.executions.started, pipeline.events.published) == ({}, [])
@@ -128,15 +135,15 @@ def test_given_a_failed_job_when_its_file_is_dropped_dry_then_it_is_not_started_
 
 
 def test_given_an_earnest_drop_that_dies_before_the_start_when_its_event_comes_again_then_the_job_starts(
-    pipeline: Pipeline,
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.push_spec(spec())
     job_key = dry(pipeline)["job_key"]
     event = pipeline.upload(films(RECORDS))
-    start, pipeline.executions.start = pipeline.executions.start, _dies  # type: ignore[method-assign]
+    monkeypatch.setattr(pipeline.executions, "start", _dies)
     with pytest.raises(OSError, match="killed"):
         pipeline.build(event)
-    pipeline.executions.start = start  # type: ignore[method-assign]
+    monkeypatch.undo()
 
     assert pipeline.build(event) == {"job_key": job_key, "state": "VALIDATED"}
     execute(pipeline, job_key)

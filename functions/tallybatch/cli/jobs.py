@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,12 +14,11 @@ from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.following import look
-from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, StackName, connected
+from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, Since, StackName, connected, moment_of
 from tallybatch.cli.queueing import positions
 from tallybatch.cli.reports import open_page, read_report
 from tallybatch.cli.view import Snapshot, document, job_page, jobs_table, listing
 from tallybatch.domain.lifecycle import JobState
-from tallybatch.domain.units import parse_duration
 
 
 def jobs(
@@ -29,9 +27,7 @@ def jobs(
         list[JobState] | None, typer.Option("--state", case_sensitive=False, help="Only these; may be repeated.")
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Only this tenant's.")] = "",
-    since: Annotated[
-        str, typer.Option("--since", metavar="WHEN", help="Created since: 90m, 24h, 7d, or 2026-01-31[T12:00].")
-    ] = "",
+    since: Since = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 100,
     stack: StackName = "",
     endpoint_url: EndpointUrl = "",
@@ -41,7 +37,7 @@ def jobs(
 
     Example: `tallybatch jobs --state FAILED --since 24h`
     """
-    begin = _moment(since)
+    begin = moment_of(since)
     connection = connected(ctx, stack, endpoint_url)
     found = connection.ledger.jobs(tenant=tenant, since=begin)
     wanted = (job for job in found if not state or job.state in state)
@@ -122,20 +118,3 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
     bad = read.get("refusal", {}).get("first", ())
     lines = [Text(f"  line {row['line']}: {row['reason']}" if row["line"] else f"  {row['reason']}") for row in bad]
     return Group(output.facts(facts), *lines)
-
-
-def _moment(text: str) -> float:
-    """Unix seconds of an ISO date, or of so long ago. 0 for ""."""
-    if not text:
-        return 0
-    try:
-        return datetime.now(UTC).timestamp() - parse_duration(text).total_seconds()
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is neither a duration (24h) nor a date (2026-01-31)", param_hint="--since"
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -16,9 +16,11 @@ from tallybatch.cli import (
     approving,
     backfill,
     cancelling,
+    costs,
     explaining,
     jobs,
     output,
+    planning,
     quota,
     results,
     reviewing,
@@ -107,6 +109,9 @@ def _root(
 
 
 app.add_typer(specs.app, name="spec")
+app.command()(planning.plan)
+app.command()(planning.prices)
+app.command()(costs.cost)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, cast
 
 import typer
 
 from tallybatch.cli.stack import Connection, Connector, Target, connect
+from tallybatch.domain.units import parse_duration
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress and log go to stderr.")]
 StackName = Annotated[
@@ -31,6 +33,9 @@ EndpointUrl = Annotated[
     ),
 ]
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="A job_key, or a unique prefix of one.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="WHEN", help="Created since: 90m, 24h, 7d, or 2026-01-31[T12:00].")
+]
 Follow = Annotated[bool, typer.Option("--follow", help="Stay until the job ends, as `follow` does.")]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="TENANT", help="Whose data and specs these are.")]
 
@@ -39,3 +44,20 @@ def connected(ctx: typer.Context, stack: str, endpoint_url: str) -> Connection:
     """Whoever runs the app may put a connector of its own into the context's `obj`."""
     connector = cast("Connector | None", ctx.find_root().obj) or connect
     return connector(Target(stack, endpoint_url))
+
+
+def moment_of(text: str) -> float:
+    """Unix seconds of an ISO date, or of so long ago. 0 for ""."""
+    if not text:
+        return 0
+    try:
+        return datetime.now(UTC).timestamp() - parse_duration(text).total_seconds()
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither a duration (24h) nor a date (2026-01-31)", param_hint="--since"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -22,14 +22,14 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
     """ "" for a file that will be refused. Reads the file once (about 15 CPU-s per million records), or twice if bad
     lines are to be left out; another release of the pipeline may give another key."""
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
-        prepared = _prepare(file, spec, tenant, Path(folder))
+        prepared = prepared_file(file, spec, tenant, Path(folder))
         if prepared.bad_count:
             if spec.input.on_bad_line != "quarantine" or prepared.unusable:
                 return ""
             second = Path(folder) / "good"
             second.mkdir()
             with closing(Quarantine(prepared, second)) as quarantine:
-                prepared = _prepare(file, spec, tenant, second, quarantine)
+                prepared = prepared_file(file, spec, tenant, second, quarantine)
         if prepared.bad_count or not prepared.records:
             return ""
         shards = evened(prepared.shards, spec, Path(folder), formats)
@@ -43,7 +43,10 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
         )
 
 
-def _prepare(file: Path, spec: Spec, tenant: str, folder: Path, quarantine: Quarantine | None = None) -> Preparation:
+def prepared_file(
+    file: Path, spec: Spec, tenant: str, folder: Path, quarantine: Quarantine | None = None
+) -> Preparation:
+    """A local file, prepared as the pipeline prepares what is dropped."""
     with file.open("rb") as stream:
         source = SourceStream(stream, gzipped=file.name.endswith(".gz"))
         return prepare(

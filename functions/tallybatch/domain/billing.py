@@ -149,10 +149,14 @@ def money(submissions: Iterable[tuple[int, Mapping[str, int], int, int]]) -> Mon
         lines["duplicate_submission"] += duplicates
         unpriced += unknown
         for kind, cost in by_class.items():
-            if kind in ACCEPTED:
-                lines["first_success" if attempt == 1 else "later_success"] += cost
-            else:
-                lines[_LINES.get(kind, "retryable_failure")] += cost
+            lines[line_of(kind, attempt)] += cost
     cost = sum(lines.values())
     accepted = lines["first_success"] + lines["later_success"]
     return Money(cost=cost, waste=cost - accepted, unpriced=unpriced, lines=lines)
+
+
+def line_of(kind: str, attempt: int) -> str:
+    """What an outcome class, `STRANGERS` or `UNREAD` is called on the bill."""
+    if kind in ACCEPTED:
+        return "first_success" if attempt == 1 else "later_success"
+    return _LINES.get(kind, "retryable_failure")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from tallybatch.domain import aws_cost
 from tallybatch.domain.canary import waves
+from tallybatch.domain.estimate import Tokens, estimate
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.outcomes import Usage
+from tallybatch.domain.prices import Price, find, pricer, usd
+from tallybatch.domain.retries import MAX_BACKOFF_S
 from tallybatch.domain.spec import Spec
 
 DAY_S = 86_400
+QUICK_ROUND_S = 600
 FIRST_PAUSE_S = 15.0
 LONGEST_PAUSE_S = 600.0
 PAUSE_GROWTH = 1.5
@@ -46,46 +52,127 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Shards let go together, one wave after the other."""
     request_bytes: int
     estimated_input_tokens: int
-    """A quarter of the requests' bytes."""
+    """Likely, in one attempt; see `estimate`."""
+    worst_case_input_tokens: int
+    """If every record needs every attempt, and its text is dense in tokens."""
+    least_output_tokens: int
     worst_case_output_tokens: int | None
     """If each record needs every attempt and each answer is as long as allowed; null without a cap."""
     provider_jobs: int
     """Without retries."""
     history_events: dict[str, int]
-    cost_usd: str | None = None
-    """Null while nothing has a price."""
+    price: str
+    """Lane and date of the price, "" if nobody knows one."""
+    price_source: str
+    cost_low_usd: str | None
+    """Each record succeeds at once, with the shortest answer that fits."""
+    cost_high_usd: str | None
+    """The worst case of all of the above; null without a price, or without a cap on answers."""
+    aws_cost_usd: str
+    """Estimated for AWS itself, without retries and with providers that take a day."""
+    rounds: int
+    """How often the shards in flight at once (`shards.max_parallel`) are filled, canary and waves included."""
+    time_s: dict[str, int]
+    """`low`: the providers end each round in ten minutes. `high`: each takes its whole window of a day, every attempt
+    is needed, with the pauses between. The deadline ends it in any case."""
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
-def plan_of(manifest: Manifest, spec: Spec) -> JobPlan:
-    shards = len(manifest.shards)
-    cap = spec.generation.get("max_output_tokens")
+def plan_of(manifest: Manifest, spec: Spec, *, syntax_bytes: int) -> JobPlan:
+    """`syntax_bytes`: of a request line that are no text, 0 for native files."""
+    records, shards, attempts = manifest.expected_record_count, len(manifest.shards), spec.retry.max_attempts
     canary_jobs = -(-manifest.canary_records // spec.shards.max_records)
-    sizes = waves(shards, spec.shards.max_parallel) if manifest.canary_records else [shards]
+    parallel = spec.shards.max_parallel
+    sizes = waves(shards, parallel) if manifest.canary_records else [shards]
+    rounds = bool(canary_jobs) + sum(-(-size // parallel) for size in sizes)
+    request_bytes = sum(shard.bytes for shard in manifest.shards)
+    tokens = estimate(spec, records=records, request_bytes=request_bytes, syntax_bytes=syntax_bytes)
+    price = find(manifest.prices, spec.provider, manifest.model_resolved, spec.lane)
+    low, high = _cost(tokens, records, _caps(tokens, records, spec), price, _dearest(manifest, spec, price))
+    calls = aws_cost.counted(
+        records=records,
+        sent=records,
+        submissions=shards + canary_jobs,
+        attempts=1 + bool(canary_jobs),
+        shards=shards,
+        polls=(shards + canary_jobs) * polls_in(DAY_S),
+    )
     return JobPlan(
         job_key=manifest.job_key,
         provider=manifest.provider,
         model=manifest.model_resolved,
-        records=manifest.expected_record_count,
+        records=records,
         quarantined_lines=manifest.source.quarantined_lines,
         shards=shards,
         canary_records=manifest.canary_records,
         waves=sizes,
-        request_bytes=sum(shard.bytes for shard in manifest.shards),
-        estimated_input_tokens=sum(shard.estimated_tokens for shard in manifest.shards),
-        worst_case_output_tokens=None
-        if cap is None
-        else cap * manifest.expected_record_count * spec.retry.max_attempts,
-        provider_jobs=shards + canary_jobs,
+        request_bytes=request_bytes,
+        estimated_input_tokens=tokens.likely_input,
+        worst_case_input_tokens=tokens.worst_input * attempts,
+        least_output_tokens=tokens.least_output,
+        worst_case_output_tokens=None if tokens.most_output is None else sum(_caps(tokens, records, spec)) * records,
+        provider_jobs=shards + canary_jobs if spec.lane == "batch" else 0,
         history_events={
             "job": job_events(
                 waves_=len(sizes), canary=bool(canary_jobs), asks=bool(spec.canary and spec.canary.approval == "manual")
             ),
             "shard": shard_events(DAY_S),
         },
+        price=price.id if price else "",
+        price_source=price.source if price else "",
+        cost_low_usd=usd(low),
+        cost_high_usd=usd(high),
+        aws_cost_usd=usd(aws_cost.nano_usd(calls)) or "0",
+        rounds=rounds,
+        time_s={"low": rounds * QUICK_ROUND_S, "high": _longest_s(rounds, spec)},
     )
+
+
+def _caps(tokens: Tokens, records: int, spec: Spec) -> list[int]:
+    """The longest answer of each attempt, in tokens: a cut answer may be asked for again with more."""
+    cap = (tokens.most_output or 0) // max(1, records)
+    raised = spec.retry.raise_output_cap
+    caps = []
+    for _ in range(spec.retry.max_attempts):
+        caps.append(cap)
+        cap = max(cap, min(int(cap * raised.factor), raised.max)) if raised is not None else cap
+    return caps
+
+
+def _dearest(manifest: Manifest, spec: Spec, price: Price | None) -> Price | None:
+    """Records that are too few for a job, or near the deadline, go one by one at another price."""
+    also = spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None
+    single = find(manifest.prices, spec.provider, manifest.model_resolved, "on_demand") if also else None
+    return single if single is not None and price is not None else price
+
+
+def _cost(
+    tokens: Tokens, records: int, caps: list[int], price: Price | None, dearest: Price | None
+) -> tuple[int | None, int | None]:
+    """Nano-dollars, low and high. Each record as the mean one, rounded up."""
+    if price is None or dearest is None or not records:
+        return None, None
+    likely, worst = -(-tokens.likely_input // records), -(-tokens.worst_input // records)
+    low = pricer(price)(Usage(input=likely, output=tokens.least_output // records))
+    if tokens.most_output is None:
+        return _times(low, records), None
+    tries = [pricer(dearest)(Usage(input=worst, output=cap)) for cap in caps]
+    high = None if None in tries else sum(cost for cost in tries if cost is not None)
+    return _times(low, records), _times(high, records)
+
+
+def _times(cost: int | None, records: int) -> int | None:
+    return None if cost is None else cost * records
+
+
+def _longest_s(rounds: int, spec: Spec) -> int:
+    deadline = round(spec.limits.deadline.total_seconds())
+    first = spec.retry.backoff.total_seconds()
+    again = spec.retry.max_attempts - 1
+    pauses = sum(min(first * (1 << number), max(MAX_BACKOFF_S, first)) for number in range(again))
+    return min(deadline, round((rounds + again) * DAY_S + pauses))
 
 
 def job_events(*, waves_: int, canary: bool, asks: bool) -> int:

@@ -28,6 +28,10 @@ _FENCE = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL | re
 _NOT_JSON = "the answer is not JSON"
 
 
+UNFIT = ("the answer is not JSON", "the answer is nested too deeply", "the answer does not fit the schema")
+"""How the reasons begin that speak of syntax or schema; an answer with another one has passed both."""
+
+
 class Verdict(NamedTuple):
     """`output` is the accepted answer as JSON bytes; `reason` is "" for an accepted answer and never quotes it."""
 

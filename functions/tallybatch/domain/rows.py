@@ -118,6 +118,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_sha256: str
     state: SubmissionState
     provider: str
+    model: str = ""
+    """As resolved; "" is the manifest's."""
     submission_key: str
     updated_at: float
     version: int = 1
@@ -187,6 +189,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     costs: dict[str, int] = {}
     """Its parts, see `billing.Costs`."""
     duplicate_cost_nano_usd: int = 0
+    schema_valid: int = 0
+    """Of the unqualified answers: those that fit the schema, and broke a rule or lacked a quote."""
     unpriced: int = 0
     """Executions whose cost nobody can tell; the costs are too low by those."""
     anomalies: dict[str, int] = {}

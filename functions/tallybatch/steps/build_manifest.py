@@ -17,35 +17,32 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import ObjectCreated, S3Event
+from tallybatch.contracts import S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
-from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
+from tallybatch.domain.errors import BadInput, Conflict, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
-from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
+from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
-from tallybatch.domain.plan import plan_of
+from tallybatch.domain.plan import JobPlan, plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
 from tallybatch.domain.records import NativeReader, RecordReader
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
-from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.dropped_file import Drop, is_stale, parse_spec_of, read_spec
 from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
-from tallybatch.steps.job_prices import job_prices, price_book, refuse_unpriced
+from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
-
-DRY_RUN = "dry-run"
-"""Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +57,6 @@ class Ports:
     """Records that a provider job must have, by provider: a quota of the account, so the stack may set it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Drop:
-    """A dropped object that exists now, with the spec it is meant for."""
-
-    place: InboxKey
-    info: ObjectInfo
-    spec: Spec
-    spec_bytes: bytes
-
-    @property
-    def version(self) -> str:
-        return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
-
-    @property
-    def is_dry(self) -> bool:
-        return self.info.intent == DRY_RUN
-
-    @property
-    def spec_digest(self) -> str:
-        return identity.sha256_hex(self.spec_bytes)
-
-
 def run(event: S3Event, ports: Ports) -> dict[str, Any]:
     """Returns `{"job_key", "state"}`, or `{"ignored": why}` for an event that is nobody's file."""
     dropped = event.detail.object
@@ -91,41 +66,17 @@ def run(event: S3Event, ports: Ports) -> dict[str, Any]:
     info = ports.objects.head(key, version_id=dropped.version_id)
     if info is None:
         return {"ignored": "the object is gone"}
-    if _stale(dropped, info):
+    if is_stale(dropped, info):
         return {"ignored": "the object has been replaced; its own event follows"}
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         spec_bytes = b""
         try:
             place = parse_inbox_key(key)
-            spec_bytes = _read_spec(ports.objects, place)
-            drop = _Drop(place, info, _parse_spec(spec_bytes, place), spec_bytes)
+            spec_bytes = read_spec(ports.objects, place)
+            drop = Drop(place, info, parse_spec_of(spec_bytes, place), spec_bytes)
             return _prepare_job(drop, Path(folder), ports)
         except BadInput as bad:
             return _refuse_unread(info, bad, spec_bytes, Path(folder), ports)
-
-
-def _stale(dropped: ObjectCreated.Object, info: ObjectInfo) -> bool:
-    return bool(dropped.etag) and dropped.etag.strip('"') != info.etag.strip('"')
-
-
-def _read_spec(objects: Objects, place: InboxKey) -> bytes:
-    key = spec_key(place.tenant, place.spec)
-    try:
-        return objects.get(key)
-    except NotFound:
-        problem = Problem(f"there is no spec at {key}", code="missing_spec", key="spec")
-        raise BadInput(
-            "no spec for this file", [problem], where=place.key, do=f"put the spec at {key}, then drop the file again"
-        ) from None
-
-
-def _parse_spec(data: bytes, place: InboxKey) -> Spec:
-    file = spec_key(place.tenant, place.spec)
-    spec = parse_spec(data, file=file)
-    if spec.name != place.spec:
-        problem = Problem(f"the spec calls itself {spec.name!r}, its file {place.spec!r}", key="name", code="spec_name")
-        raise BadInput("the spec is under another name", [problem], where=file, do="make the two names equal")
-    return spec
 
 
 def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: Path, ports: Ports) -> dict[str, Any]:
@@ -157,8 +108,10 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
     return refuse(refusal, info, ports.objects, ports.ledger, ports.events, ports.clock)
 
 
-def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
+def _prepare_job(drop: Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
+    for target in spec.targets[1:]:
+        Requests(target, ports.formats)  # raises for settings that its requests cannot carry
     if "inbox" in spec.retention.model_fields_set:
         ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
     prepared, source = _read_source(drop, folder, None, ports)
@@ -191,7 +144,7 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
 
 
 def _read_source(
-    drop: _Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
+    drop: Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
 ) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
     reader = record_reader(spec, drop.place.tenant, ports.formats)
@@ -232,7 +185,7 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
 
 
 def _accept(
-    drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
+    drop: Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
     if "on_demand" in (drop.spec.lane, drop.spec.retry.small_set):
@@ -264,7 +217,7 @@ def _accept(
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
     if job is None or (job.dry_run and not drop.is_dry):
-        refuse_unpriced(drop.spec, prices, where=drop.place.key)
+        refuse_for_money(drop.spec, prices, _plan(manifest, drop, ports), where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         manifest = manifest.model_copy(update={"golden_sha256": golden_sha256})
         _pin_prompt(drop, ports.ledger)
@@ -291,7 +244,7 @@ def _accept(
     return {"job_key": job.job_key, "state": job.state.value}
 
 
-def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
+def _too_few(drop: Drop, records: int, least: int) -> BadInput:
     provider = drop.spec.provider
     reason = f"{provider} takes jobs of at least {least} records; this file has {records}"
     return BadInput(
@@ -302,7 +255,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
     )
 
 
-def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | None:
+def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
@@ -316,7 +269,7 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     )
 
 
-def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
+def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
     """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays; only
     those of a dry run make room, for nothing was done by them."""
     tag = retention(drop.spec, "results")
@@ -328,8 +281,7 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     else:
         _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
-        if drop.is_dry:
-            _put_plan(manifest, drop, keys, ports)
+        _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
@@ -363,10 +315,14 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     return created
 
 
-def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
+def _put_plan(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> None:
     """What the job would take; the newest drop's, as long as none was in earnest."""
-    body, kept = plan_of(manifest, drop.spec).to_bytes(), retention(drop.spec, "results")
+    body, kept = _plan(manifest, drop, ports).to_bytes(), retention(drop.spec, "results")
     ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
+
+
+def _plan(manifest: Manifest, drop: Drop, ports: Ports) -> JobPlan:
+    return plan_of(manifest, drop.spec, syntax_bytes=Requests(drop.spec, ports.formats).syntax_bytes)
 
 
 def _put_first(objects: Objects, key: str, body: bytes, content_type: str, retention: str) -> None:
@@ -376,7 +332,7 @@ def _put_first(objects: Objects, key: str, body: bytes, content_type: str, reten
         return
 
 
-def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
+def _pin_prompt(drop: Drop, ledger: Ledger) -> None:
     """A label is bound to the content it first had; a dry run only looks."""
     spec = drop.spec
     if spec.prompt is None:

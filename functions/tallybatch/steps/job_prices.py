@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
-from tallybatch.domain.errors import BadInput, NotFound
+from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.layout import price_keys
+from tallybatch.domain.plan import JobPlan
 from tallybatch.domain.price_book import PriceBook
 from tallybatch.domain.price_file import PriceFile, parse_prices, problem_of_no_price
 from tallybatch.domain.prices import Lane, Price, find
@@ -34,28 +36,44 @@ def job_prices(spec: Spec, book: PriceBook, *, at: float) -> list[Price]:
     return [price for price in found if price is not None]
 
 
-def refuse_unpriced(spec: Spec, prices: Sequence[Price], *, where: str) -> None:
-    """Raises `BadInput` if a lane that the job will use has no price, unless the spec allows it."""
+def unpriced(spec: Spec, prices: Sequence[Price]) -> list[Problem]:
+    """A problem for each lane that the job will use and nobody knows the price of, unless the spec allows it."""
     if spec.limits.allow_unpriced:
-        return
+        return []
     lanes: set[Lane] = {spec.lane}
     if spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None:
         lanes.add("on_demand")
-    problems = [
+    return [
         problem_of_no_price(provider, model, lane)
         for provider, model in _targets(spec)
         for lane in sorted(lanes)
         if find(prices, provider, model, lane) is None
     ]
-    if problems:
-        raise BadInput(
-            "the model has no price",
-            problems,
-            where=where,
-            do="give the price, or allow it; then drop the file again; nothing was spent",
-        )
+
+
+def over_budget(spec: Spec, plan: JobPlan) -> Problem | None:
+    """Set if the worst case may cost more than the spec's limit, or nobody can tell what it may cost."""
+    limit, high = spec.limits.max_cost_usd, plan.cost_high_usd
+    if limit is None or (high is not None and Decimal(high) <= limit):
+        return None
+    reason = f"the job may cost {high} US dollars at worst, {plan.cost_low_usd} at least; its limit is {limit}"
+    if high is None:
+        reason = f"nobody can tell what the job may cost at worst, and its limit is {limit} US dollars"
+    reason += "; raise the limit, or lower generation.max_output_tokens or retry.max_attempts"
+    return Problem(reason, key="limits.max_cost_usd", code="over_budget")
+
+
+def refuse_for_money(spec: Spec, prices: Sequence[Price], plan: JobPlan, *, where: str) -> None:
+    """Raises `BadInput` before anything is spent: for want of a price, or of money."""
+    for problems, what in ((unpriced(spec, prices), "the model has no price"), (_budget(spec, plan), "over budget")):
+        if problems:
+            raise BadInput(what, problems, where=where, do="mend that, then drop the file again; nothing was spent")
+
+
+def _budget(spec: Spec, plan: JobPlan) -> list[Problem]:
+    problem = over_budget(spec, plan)
+    return [] if problem is None else [problem]
 
 
 def _targets(spec: Spec) -> list[tuple[str, str]]:
-    fallback = [(target.provider, target.model) for target in spec.fallback]
-    return list(dict.fromkeys([(spec.provider, spec.model_resolved), *fallback]))
+    return list(dict.fromkeys(there.place for there in spec.targets))

@@ -18,7 +18,7 @@ from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used, plain_word
 from tallybatch.domain.prices import Price, find
-from tallybatch.domain.quality import AnswerCheck
+from tallybatch.domain.quality import UNFIT, AnswerCheck
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
@@ -29,6 +29,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
+from tallybatch.steps.submit_shard import TOO_LATE
 from tallybatch.steps.transitions import change_submission
 
 NOT_REUSABLE = "not_reusable"
@@ -63,7 +64,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             why=f"it is {row.state}; its records would be taken for missing and paid again",
             do="poll and collect first",
         )
-    context = load_job(ports.objects, item.tenant, item.job_key)
+    context = load_job(ports.objects, item.tenant, item.job_key).for_target(row.provider, row.model)
     records = list(shard_records(ports.objects, context, item.shard_sha256))
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
@@ -104,6 +105,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             costs=costs.by_class,
             duplicate_cost_nano_usd=costs.duplicates,
             unpriced=costs.unpriced,
+            schema_valid=told.schema_valid,
             anomalies={**now.anomalies, **tally.anomalies},
             unknown_codes=dict(told.unknown_codes.most_common(_CODES_TOLD)),
             updated_at=ports.clock.now(),
@@ -114,8 +116,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
-    """At which a submission is booked, None if nobody knew it when the job began."""
-    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, row.lane)
+    """At which a submission is booked, None if nobody knew it when the job began. `context` is that of its target."""
+    return find(context.manifest.prices, row.provider, context.spec.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -172,6 +174,8 @@ class _Told:
     costs: Counter[OutcomeClass] = field(default_factory=Counter)
     """Nano-dollars by class."""
     unpriced: int = 0
+    schema_valid: int = 0
+    """Of the unqualified answers."""
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         self.counts[outcome.outcome] += 1
@@ -184,6 +188,8 @@ class _Told:
             self.drifted += "model_drift" in outcome.notes
         if outcome.outcome in ACCEPTED:
             return
+        if outcome.outcome is OutcomeClass.UNQUALIFIED:
+            self.schema_valid += not outcome.reason.startswith(UNFIT)
         if UNKNOWN_CODE in outcome.notes:
             self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(
@@ -270,7 +276,10 @@ class _Outcomes:
         self._given_back = bool(row.cancelled_at)
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
-        self._model = context.manifest.model_resolved
+        self._model = context.spec.model_resolved
+        own = (context.manifest.provider, context.manifest.model_resolved)
+        self._asked = "" if context.spec.place == own else self._model
+        self._falls_back = bool(context.spec.fallback)
         price = price_of(row, context)
         self._price, self._cost = (price.id if price else ""), Biller(price).record
         self._codes = context.codes
@@ -283,6 +292,8 @@ class _Outcomes:
             return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
         if back is None and self._row.refusal_class:
             tries -= self._row.untried
+            if self._row.untried and self._falls_back and self._row.refusal and self._row.refusal_code != TOO_LATE:
+                record = replace(record, used=replace(record.used, refusals=record.used.refusals + 1))
             failure = OutcomeClass(self._row.refusal_class)
             code = self._row.refusal_code
             return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
@@ -333,6 +344,7 @@ class _Outcomes:
             record.output_cap,
             cost,
             self._price,
+            self._asked,
         )
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
@@ -367,6 +379,7 @@ class _Outcomes:
             code=code,
             reason=reason,
             provider=row.provider,
+            model=self._asked,
             provider_job_id=row.provider_job_id,
             cost_nano_usd=0,
             used=record.used,
@@ -376,4 +389,6 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes or cost else before
+    if not (tokens or codes or cost):
+        return before
+    return replace(before, tokens=tokens, nano_usd=before.nano_usd + (cost or 0), unknown_codes=codes)

@@ -15,6 +15,7 @@ from tallybatch.ports import Formats, ProviderFormat
 
 OUTPUT_CAP = "max_output_tokens"
 _SAMPLE_ID = "0" * 32
+_TEXT_NAMES = frozenset({"text", "content", "input", "instructions", "inputText"})
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -52,6 +53,15 @@ class Requests:
             return len(self.format.native_line(_SAMPLE_ID, values)) + 1
         return self.format.request_bytes(system=self._system, user=self._user(values)) + 1
 
+    @property
+    def syntax_bytes(self) -> int:
+        """Of a request line that are no text a model reads, newline included; 0 for a native file, whose lines are
+        taken for text throughout."""
+        if self._template is None:
+            return 0
+        line = self.format.request_line(_SAMPLE_ID, system=self._system, user="x")
+        return len(line) + 1 - _text_bytes(_decode(line))
+
     def around(self, fields: Collection[str]) -> int | None:
         """Bytes of a request line beyond the canonical JSON of its fields, where the prompt is text around each of
         them: then a record of strings need not be rendered to be measured. None for any other prompt."""
@@ -78,3 +88,14 @@ class Requests:
             generation = {**self._spec.generation, OUTPUT_CAP: output_cap}
             self._raised[output_cap] = self._formats(self._spec.model_copy(update={"generation": generation}))
         return self._raised[output_cap]
+
+
+def _text_bytes(node: Any) -> int:
+    """Of what is said in a request: the strings under the names that all providers' dialects have for text."""
+    if isinstance(node, list):
+        return sum(map(_text_bytes, node))
+    if not isinstance(node, dict):
+        return 0
+    said = sum(len(value.encode()) for name, value in node.items() if name in _TEXT_NAMES and isinstance(value, str))
+    said += sum(len(value.encode()) for value in node.get("texts", ()) if isinstance(value, str))
+    return said + sum(map(_text_bytes, node.values()))

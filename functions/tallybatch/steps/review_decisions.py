@@ -141,7 +141,8 @@ def _in_order(
             continue
         for record in shard_records(objects, context, shard.sha256):
             if (found := wanted.get(record.record_id)) is not None:
-                yield _Decided(*found, record, record_key(record.record_id, record.source_version))
+                key = found[0].record_key or record_key(record.record_id, record.source_version)
+                yield _Decided(*found, record, key)
 
 
 def _store_shard(decided: Sequence[_Decided], run: ReviewRun, context: JobContext, objects: Objects) -> ShardFile:
@@ -196,6 +197,7 @@ def _answers(decision: ReviewDecision) -> bool:
 def _outcome(one: _Decided, run: ReviewRun, *, elsewhere: bool) -> Outcome:
     decision = one.decision
     bare = Outcome(
+        cost_nano_usd=0,
         record_id=decision.record_id,
         record_key=one.record_key,
         business_key=decision.business_key,

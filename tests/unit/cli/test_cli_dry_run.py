@@ -18,7 +18,7 @@ def test_a_dry_run_tells_what_the_job_would_take_and_a_real_one_starts_it(operat
     assert dry.code == 0, dry.err
     assert (dry.json["state"], dry.json["dry_run"]) == ("VALIDATED", True)
     plan = dry.json["plan"]
-    assert (plan["records"], plan["canary_records"], plan["provider_jobs"], plan["cost_usd"]) == (12, 4, 2, None)
+    assert (plan["records"], plan["canary_records"], plan["provider_jobs"], plan["cost_high_usd"]) == (12, 4, 2, None)
     assert plan["worst_case_output_tokens"] is None
     job_key = dry.json["job_key"]
     followed = operator.run("follow", job_key, "--json")
