@@ -49,6 +49,7 @@ def test_given_a_canary_that_waits_when_approved_by_command_then_the_execution_g
         job = waiting(line, tenant)
         event = eventually(lambda: arrived().get(job.job_key), "the event that asks for approval")
     assert job.approval is not None
+    assert event is not None
     told = event["detail"]
     assert (told["records"], told["accepted"], told["expected"]) == (CANARY, CANARY, RECORDS)
     assert job.approval.token not in json.dumps(event)

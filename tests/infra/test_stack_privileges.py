@@ -11,6 +11,8 @@ import pytest
 from tallybatch.settings import FUNCTIONS
 
 READS = {
+    "AdmitJob": {"jobs/"},
+    "ReserveQuota": set(),
     "BuildManifest": {"inbox/", "specs/", "golden/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
     "PlanAttempt": {"jobs/", "review/"},
@@ -30,6 +32,8 @@ READS = {
     "ResolveReview": {"jobs/", "review/"},
 }
 WRITES = {
+    "AdmitJob": set(),
+    "ReserveQuota": set(),
     "BuildManifest": {"jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/"},
     "PlanAttempt": {"jobs/"},
@@ -51,6 +55,8 @@ WRITES = {
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
 CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "AnswerShard", "ReconcileShard", "SealJob"}
+HOLDS_QUOTA = {"AdmitJob", "ReserveQuota", "SubmitShard", "PollShard", "SealJob", "FailJob", "Sweep"}
+"""A reservation that ends is deleted; nothing else in the table is."""
 READS_SECRET = {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "ApproveCanary", "SealJob", "FailJob", "Sweep"}
 CALLED_BY_EVENTS = {"BuildManifest", "DiscoverBackfill", "Sweep"}
@@ -190,8 +196,8 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("states:DescribeExecution" in actions) == (name == "Sweep")
     assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
+    assert ("dynamodb:DeleteItem" in actions) == (name in HOLDS_QUOTA)
     assert not actions & {
-        "dynamodb:DeleteItem",
         "dynamodb:Scan",
         "lambda:InvokeFunction",
         "secretsmanager:PutSecretValue",

@@ -50,7 +50,10 @@ def test_given_a_passing_canary_when_it_is_judged_then_the_forecast_follows_from
     real = billed(pipeline)
     assert told["forecast"]["tokens"]["input"] == pytest.approx(real["input"], rel=0.05)
     assert told["forecast"]["seconds"] > 0
-    assert told["forecast"]["cost_usd"] is None
+    certified = pipeline.certificate(job).cost_usd
+    assert certified is not None
+    assert float(told["forecast"]["cost_usd"]) == pytest.approx(float(certified), rel=0.05)
+    assert float(told["cost_usd"]) == pytest.approx(float(certified) * CANARY / RECORDS, rel=0.05)
 
 
 def test_given_a_prompt_that_yields_nothing_when_the_canary_fails_then_only_the_canary_was_paid(

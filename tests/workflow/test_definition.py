@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from msgspec.structs import replace
 from pydantic import BaseModel
 
 from infra.constructs.profiles import PROFILES
@@ -21,8 +20,6 @@ from tallybatch import contracts, handlers
 from tallybatch.domain import errors, plan
 from tallybatch.domain.canary import waves
 from tallybatch.domain.lanes import PIECE_RECORDS
-from tallybatch.domain.quota_rows import Amount, Hold
-from tallybatch.domain.quotas import pause_s
 from tallybatch.settings import FUNCTIONS, AnswerShard, PollShard, SubmitShard
 from tallybatch.steps.answer_shard import QUOTA_WAIT_MAX_S
 
@@ -301,51 +298,6 @@ def test_a_week_of_polling_fits_into_one_childs_history(retries: int) -> None:
         + _events(CHILD, finish, retries=retries)
     )
     assert 9_000 < total < HISTORY_LIMIT, total
-
-
-def _waits_in(seconds: float) -> int:
-    """How often one asks for quota that comes after so long."""
-    hold = Hold(
-        pool="openai",
-        model="m",
-        tenant="t",
-        job_key="j",
-        attempt=1,
-        shard_id="s",
-        rank=1,
-        amount=Amount(jobs=1),
-        asked_at=0,
-    )
-    asked, now = 0, 0
-    while now < seconds:
-        now += pause_s(hold, now, 1)
-        asked += 1
-        hold = replace(hold, near=asked)
-    return asked
-
-
-def test_a_week_of_waiting_for_quota_and_a_week_of_polling_fit_into_one_childs_history() -> None:
-    waiting = _path(CHILD, "ReserveQuota", "ReserveQuota", {"HasQuota": "WaitForQuota"})
-    assert waiting == ["ReserveQuota", "HasQuota", "WaitForQuota"]
-    polling = _path(CHILD, "WaitForProvider", "WaitForProvider", {"IsTerminal": "WaitForProvider"})
-    total = (
-        START_AND_END
-        + _waits_in(WEEK_S) * _events(CHILD, waiting)
-        + _events_of_settling()
-        + _polls_in(WEEK_S) * _events(CHILD, polling)
-    )
-    assert 18_000 < total < HISTORY_LIMIT, total
-
-
-def test_a_week_of_waiting_to_begin_fits_into_the_parents_history() -> None:
-    loop = _path(PARENT, "AdmitJob", "AdmitJob", {"IsAdmitted": "WaitForTurn"})
-    assert loop == ["AdmitJob", "IsAdmitted", "WaitForTurn"]
-    assert _waits_in(WEEK_S) * _events(PARENT, loop) < 0.6 * HISTORY_LIMIT
-
-
-def test_quota_that_was_refused_is_reserved_anew() -> None:
-    assert _path(CHILD, "SubmitShard", "ReserveQuota", {"WasSubmitted": "WaitForQuota"})
-    assert _path(CHILD, "PollShard", "ReserveQuota", {"IsTerminal": "WaitForQuota"})
 
 
 def test_a_week_of_waiting_for_a_rate_fits_into_one_childs_history() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from tallybatch.contracts import JobInput
 from tallybatch.domain.lifecycle import JobState
-from tallybatch.steps.build_manifest import DRY_RUN
+from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.rows import Job
+from tallybatch.steps.dropped_file import DRY_RUN
 from tests.support.films import films, results, scenario, spec, spent
 from tests.support.pipeline import Pipeline
 
@@ -22,6 +24,10 @@ def dry(pipeline: Pipeline, count: int = RECORDS) -> dict[str, Any]:
 
 def plan(pipeline: Pipeline, job_key: str) -> Any:
     return json.loads(pipeline.objects.get(pipeline.keys(pipeline.job(job_key)).plan))
+
+
+def manifest(pipeline: Pipeline, job: Job) -> Manifest:
+    return Manifest.model_validate_json(pipeline.objects.get(pipeline.keys(job).manifest))
 
 
 def execute(pipeline: Pipeline, job_key: str) -> None:
@@ -129,15 +135,15 @@ def test_given_a_failed_job_when_its_file_is_dropped_dry_then_it_is_not_started_
 
 
 def test_given_an_earnest_drop_that_dies_before_the_start_when_its_event_comes_again_then_the_job_starts(
-    pipeline: Pipeline,
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.push_spec(spec())
     job_key = dry(pipeline)["job_key"]
     event = pipeline.upload(films(RECORDS))
-    start, pipeline.executions.start = pipeline.executions.start, _dies  # type: ignore[method-assign]
+    monkeypatch.setattr(pipeline.executions, "start", _dies)
     with pytest.raises(OSError, match="killed"):
         pipeline.build(event)
-    pipeline.executions.start = start  # type: ignore[method-assign]
+    monkeypatch.undo()
 
     assert pipeline.build(event) == {"job_key": job_key, "state": "VALIDATED"}
     execute(pipeline, job_key)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallybatch.steps.build_manifest import DRY_RUN
+from tallybatch.steps.dropped_file import DRY_RUN
 from tests.support.films import DATA, films, scenario, spec, spent
 from tests.support.pipeline import Pipeline
 

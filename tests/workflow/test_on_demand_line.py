@@ -161,6 +161,11 @@ def test_given_three_retryable_records_on_bedrock_when_small_set_is_on_demand_th
     assert (job.state.value, job.counts["succeeded"], job.attempt) == ("COMPLETED", COUNT, 2)
     journal = assert_honest(pipeline, job)
     assert (len(journal["creates"]), journal["calls"]["bedrock.sync"]) == (1, 3)
+    batch, single = pipeline.ledger.submissions(job.job_key)
+    assert (batch.lane, single.lane) == ("batch", "on_demand")
+    by_batch = batch.cost_nano_usd / (batch.tokens["input"] + 4 * batch.tokens["output"])
+    by_call = single.cost_nano_usd / (single.tokens["input"] + 4 * single.tokens["output"])
+    assert by_call == pytest.approx(2 * by_batch), "Nova's output costs four times its input; a batch costs half"
     told = classes(pipeline.objects, job)
     assert {key: history for key, history in told.items() if len(history) > 1} == {
         key_of(number): ["retryable", "succeeded"] for number in FAILING

@@ -22,7 +22,7 @@ from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
-from tallybatch.steps.build_manifest import DRY_RUN
+from tallybatch.steps.dropped_file import DRY_RUN
 
 SKEW_S = 5
 """How far the clocks of S3, the function and this machine may be apart."""

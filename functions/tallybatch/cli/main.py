@@ -21,6 +21,7 @@ from tallybatch.cli import (
     jobs,
     output,
     planning,
+    quota,
     results,
     reviewing,
     specs,
@@ -126,6 +127,7 @@ app.command()(results.results)
 app.command()(jobs.report)
 app.command()(results.verify)
 app.add_typer(backfill.app, name="backfill")
+app.add_typer(quota.app, name="quota")
 app.command()(sweeping.sweep)
 
 

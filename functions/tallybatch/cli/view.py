@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +26,8 @@ class Snapshot:
 
     job: Job
     submissions: Sequence[Submission]
+    queue_position: int | None = None
+    """Of a job that waits for its turn or for quota; 1 is next."""
 
     @property
     def ended(self) -> bool:
@@ -42,6 +44,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         "job_key": job.job_key,
         "state": job.state.value,
         **({"dry_run": True} if job.dry_run else {}),
+        **({"queue_position": snapshot.queue_position} if snapshot.queue_position else {}),
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
@@ -58,11 +61,12 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def listing(job: Job) -> dict[str, Any]:
+def listing(job: Job, queue_position: int | None = None) -> dict[str, Any]:
     """One entry of `tallybatch jobs --json`. Times are ISO 8601, UTC."""
     return {
         "job_key": job.job_key,
         "state": job.state.value,
+        "queue_position": queue_position,
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
@@ -83,6 +87,7 @@ def job_page(snapshot: Snapshot) -> RenderableType:
     about: list[tuple[str, Any]] = [
         ("job", job.job_key),
         ("state", state_text(job.state.value)),
+        ("queued", f"position {snapshot.queue_position}" if snapshot.queue_position else ""),
         ("dry run", "yes: drop the file without it to start the job" if job.dry_run else ""),
         ("approval", _approval(job)),
         ("reason", job.reason),
@@ -111,14 +116,14 @@ def job_page(snapshot: Snapshot) -> RenderableType:
     return Group(*parts)
 
 
-def jobs_table(jobs: Sequence[Job]) -> RenderableType:
+def jobs_table(jobs: Sequence[Job], queued: Mapping[str, int]) -> RenderableType:
     columns = ("job", "state", "tenant", "spec", "dataset version", "records", "accepted", "failed", "created")
     return table(
         columns,
         [
             (
                 job.job_key[:12],
-                state_text(job.state.value),
+                state_text(f"queued, position {queued[job.job_key]}" if job.job_key in queued else job.state.value),
                 job.tenant,
                 job.spec,
                 job.dataset_version,

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tallybatch.domain.prices import usd
+
 MOST_STRATA = 1000
 """Further ones are sampled together: a field with a value of its own for each record tells no strata apart."""
 OTHER = "other"
@@ -188,19 +190,27 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     waves: int
     seconds: int
     cost_usd: str | None = None
-    """Null while nothing has a price."""
+    """Null where a part of the canary has no price."""
 
 
 def forecast(
-    tokens: Mapping[str, int], asked: int, *, expected: int, shards: int, max_parallel: int, seconds: float
+    tokens: Mapping[str, int],
+    asked: int,
+    *,
+    expected: int,
+    shards: int,
+    max_parallel: int,
+    seconds: float,
+    nano_usd: int | None = None,
 ) -> Forecast:
-    """`tokens` and `seconds` are what `asked` records took."""
+    """`tokens`, `seconds` and `nano_usd` are what `asked` records took."""
     scaled = {kind: round(count * expected / asked) if asked else 0 for kind, count in sorted(tokens.items())}
     rounds = len(waves(shards, max_parallel)) - 1
     # The last wave runs max_parallel at a time; each of the others as a whole.
     last = shards - sum(waves(shards, max_parallel)[:-1]) if shards else 0
     turns = rounds + -(-last // max_parallel)
-    return Forecast(tokens=scaled, shards=shards, waves=rounds + 1, seconds=round(turns * seconds))
+    cost = nano_usd * expected // asked if nano_usd is not None and asked else None
+    return Forecast(tokens=scaled, shards=shards, waves=rounds + 1, seconds=round(turns * seconds), cost_usd=usd(cost))
 
 
 def waves(shards: int, max_parallel: int) -> list[int]:
@@ -243,6 +253,8 @@ class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
     approval: str
     tokens: dict[str, int]
     """As billed for the canary, over all its attempts."""
+    cost_usd: str | None = None
+    """Null where a part of it has no price."""
     forecast: Forecast
     strata: tuple[StratumShare, ...] = ()
 
@@ -253,6 +265,7 @@ class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
             "accepted": self.counts.accepted,
             "acceptance": self.acceptance,
             "min_acceptance": self.min_acceptance,
+            "cost_usd": self.cost_usd,
             "forecast_tokens": self.forecast.tokens,
             "forecast_seconds": self.forecast.seconds,
             "forecast_cost_usd": self.forecast.cost_usd,

@@ -17,12 +17,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tallybatch.contracts import ObjectCreated, S3Event
+from tallybatch.contracts import S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
-from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
+from tallybatch.domain.errors import BadInput, Conflict, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
-from tallybatch.domain.layout import INBOX, InboxKey, JobKeys, parse_inbox_key, spec_key, tenant_of
+from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
 from tallybatch.domain.lines import newline_split
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
@@ -33,8 +33,8 @@ from tallybatch.domain.rows import Job
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
-from tallybatch.domain.spec_file import parse_spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.dropped_file import Drop, is_stale, parse_spec_of, read_spec
 from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
 from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
@@ -43,9 +43,6 @@ from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.run_terms import pin_golden, pin_spec
 from tallybatch.steps.transitions import advance_job, change_job
-
-DRY_RUN = "dry-run"
-"""Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +57,6 @@ class Ports:
     """Records that a provider job must have, by provider: a quota of the account, so the stack may set it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Drop:
-    """A dropped object that exists now, with the spec it is meant for."""
-
-    place: InboxKey
-    info: ObjectInfo
-    spec: Spec
-    spec_bytes: bytes
-
-    @property
-    def version(self) -> str:
-        return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
-
-    @property
-    def is_dry(self) -> bool:
-        return self.info.intent == DRY_RUN
-
-    @property
-    def spec_digest(self) -> str:
-        return identity.sha256_hex(self.spec_bytes)
-
-
 def run(event: S3Event, ports: Ports) -> dict[str, Any]:
     """Returns `{"job_key", "state"}`, or `{"ignored": why}` for an event that is nobody's file."""
     dropped = event.detail.object
@@ -91,41 +66,17 @@ def run(event: S3Event, ports: Ports) -> dict[str, Any]:
     info = ports.objects.head(key, version_id=dropped.version_id)
     if info is None:
         return {"ignored": "the object is gone"}
-    if _stale(dropped, info):
+    if is_stale(dropped, info):
         return {"ignored": "the object has been replaced; its own event follows"}
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
         spec_bytes = b""
         try:
             place = parse_inbox_key(key)
-            spec_bytes = _read_spec(ports.objects, place)
-            drop = _Drop(place, info, _parse_spec(spec_bytes, place), spec_bytes)
+            spec_bytes = read_spec(ports.objects, place)
+            drop = Drop(place, info, parse_spec_of(spec_bytes, place), spec_bytes)
             return _prepare_job(drop, Path(folder), ports)
         except BadInput as bad:
             return _refuse_unread(info, bad, spec_bytes, Path(folder), ports)
-
-
-def _stale(dropped: ObjectCreated.Object, info: ObjectInfo) -> bool:
-    return bool(dropped.etag) and dropped.etag.strip('"') != info.etag.strip('"')
-
-
-def _read_spec(objects: Objects, place: InboxKey) -> bytes:
-    key = spec_key(place.tenant, place.spec)
-    try:
-        return objects.get(key)
-    except NotFound:
-        problem = Problem(f"there is no spec at {key}", code="missing_spec", key="spec")
-        raise BadInput(
-            "no spec for this file", [problem], where=place.key, do=f"put the spec at {key}, then drop the file again"
-        ) from None
-
-
-def _parse_spec(data: bytes, place: InboxKey) -> Spec:
-    file = spec_key(place.tenant, place.spec)
-    spec = parse_spec(data, file=file)
-    if spec.name != place.spec:
-        problem = Problem(f"the spec calls itself {spec.name!r}, its file {place.spec!r}", key="name", code="spec_name")
-        raise BadInput("the spec is under another name", [problem], where=file, do="make the two names equal")
-    return spec
 
 
 def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: Path, ports: Ports) -> dict[str, Any]:
@@ -157,7 +108,7 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
     return refuse(refusal, info, ports.objects, ports.ledger, ports.events, ports.clock)
 
 
-def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
+def _prepare_job(drop: Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
     if "inbox" in spec.retention.model_fields_set:
         ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
@@ -191,7 +142,7 @@ def _prepare_job(drop: _Drop, folder: Path, ports: Ports) -> dict[str, Any]:
 
 
 def _read_source(
-    drop: _Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
+    drop: Drop, folder: Path, quarantine: Quarantine | None, ports: Ports
 ) -> tuple[Preparation, SourceStream]:
     info, spec = drop.info, drop.spec
     reader = record_reader(spec, drop.place.tenant, ports.formats)
@@ -232,7 +183,7 @@ def record_reader(spec: Spec, tenant: str, formats: Formats) -> Reader:
 
 
 def _accept(
-    drop: _Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
+    drop: Drop, prepared: Preparation, source: SourceStream, bad_lines: Path | None, ports: Ports
 ) -> dict[str, Any]:
     least = ports.min_records.get(drop.spec.provider, 1)
     if "on_demand" in (drop.spec.lane, drop.spec.retry.small_set):
@@ -291,7 +242,7 @@ def _accept(
     return {"job_key": job.job_key, "state": job.state.value}
 
 
-def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
+def _too_few(drop: Drop, records: int, least: int) -> BadInput:
     provider = drop.spec.provider
     reason = f"{provider} takes jobs of at least {least} records; this file has {records}"
     return BadInput(
@@ -302,7 +253,7 @@ def _too_few(drop: _Drop, records: int, least: int) -> BadInput:
     )
 
 
-def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | None:
+def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
     if job.state not in JOB_REOPENABLE or job.drop == drop.version:
         return None
@@ -316,7 +267,7 @@ def _reopened(job: Job, drop: _Drop, golden_sha256: str, now: float) -> Job | No
     )
 
 
-def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job:
+def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
     """Write spec, manifest and row. Of several that race with the same content, the first one's manifest stays; only
     those of a dry run make room, for nothing was done by them."""
     tag = retention(drop.spec, "results")
@@ -324,11 +275,10 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     if dry is not None and dry.dry_run:
         ports.objects.put(keys.spec, drop.spec_bytes, content_type="application/yaml", retention=tag)
         ports.objects.put(keys.manifest, manifest.to_bytes(), content_type="application/json", retention=tag)
-        _put_plan(manifest, drop, keys, ports)
     else:
         _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
-        _put_plan(manifest, drop, keys, ports)
+    _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()
@@ -362,13 +312,13 @@ def _create(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> Job
     return created
 
 
-def _put_plan(manifest: Manifest, drop: _Drop, keys: JobKeys, ports: Ports) -> None:
+def _put_plan(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> None:
     """What the job would take; the newest drop's, as long as none was in earnest."""
     body, kept = _plan(manifest, drop, ports).to_bytes(), retention(drop.spec, "results")
     ports.objects.put(keys.plan, body, content_type="application/json", retention=kept)
 
 
-def _plan(manifest: Manifest, drop: _Drop, ports: Ports) -> JobPlan:
+def _plan(manifest: Manifest, drop: Drop, ports: Ports) -> JobPlan:
     return plan_of(manifest, drop.spec, syntax_bytes=Requests(drop.spec, ports.formats).syntax_bytes)
 
 
@@ -379,7 +329,7 @@ def _put_first(objects: Objects, key: str, body: bytes, content_type: str, reten
         return
 
 
-def _pin_prompt(drop: _Drop, ledger: Ledger) -> None:
+def _pin_prompt(drop: Drop, ledger: Ledger) -> None:
     """A label is bound to the content it first had; a dry run only looks."""
     spec = drop.spec
     if spec.prompt is None:

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import CanaryReply, JobInput
 from tallybatch.domain.canary import CanaryCounts, CanaryReport, Judgement, StratumShare, forecast, judge, why
-from tallybatch.domain.certificate import total_tokens
+from tallybatch.domain.certificate import total_money, total_tokens
 from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.errors import ApprovalExpired, ApprovalRejected, RolloutStopped
 from tallybatch.domain.outcomes import OutcomeClass
+from tallybatch.domain.prices import usd
 from tallybatch.domain.rows import Approval, Job
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.domain.spec import Canary
@@ -121,7 +122,7 @@ def _report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -
     manifest = context.manifest
     counts = _counts(closure, objects)
     ran = [entry for entry in closure.submissions if entry.terminal_at and entry.submitted_at]
-    tokens = total_tokens(closure)
+    tokens, cost = total_tokens(closure), total_money(closure).known_cost
     return CanaryReport(
         job_key=manifest.job_key,
         attempt=attempt,
@@ -135,6 +136,7 @@ def _report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -
         min_acceptance=gate.min_acceptance,
         approval=gate.approval,
         tokens=tokens,
+        cost_usd=usd(cost),
         forecast=forecast(
             tokens,
             sum(entry.records for entry in closure.submissions if entry.provider_jobs),
@@ -142,6 +144,7 @@ def _report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -
             shards=len(manifest.shards),
             max_parallel=context.spec.shards.max_parallel,
             seconds=max((entry.terminal_at - entry.submitted_at for entry in ran), default=0),
+            nano_usd=cost,
         ),
         strata=_strata(attempt, context, objects),
     )

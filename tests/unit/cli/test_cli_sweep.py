@@ -19,7 +19,8 @@ def test_a_sweep_finds_what_the_ledger_does_not_know_and_what_it_knows_is_counte
     assert said.code == 0
     assert (said.json["checked"], said.json["known"]) == (2, 1)
     assert list(said.json) == [
-        *("checked", "known", "orphans", "adopted", "cancelled", "restarted", "stale", "gaps", "deleted_files"),
+        *("checked", "known", "orphans", "adopted", "cancelled", "restarted", "stale", "gaps", "released"),
+        "deleted_files",
     ]
     (orphan,) = said.json["orphans"]
     assert (orphan["provider"], orphan["provider_job_id"], orphan["marker"]) == ("openai", job_id, MARKER)
