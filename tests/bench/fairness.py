@@ -137,7 +137,8 @@ def _violations(meter: dict[str, Any]) -> int:
         meter.get("bedrock", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,
         meter.get("gemini", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,
     )
-    return sum(level["all"]["refused"] for level in meter.values()) + sum(peaks)
+    refused = sum(int(level["all"]["refused"]) for level in meter.values())
+    return refused + sum(peaks)
 
 
 def show(figures: Figures) -> None:

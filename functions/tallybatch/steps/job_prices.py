@@ -37,7 +37,7 @@ def booked_price(objects: Objects, row: Submission) -> Price | None:
         manifest = Manifest.model_validate_json(objects.get(JobKeys(row.tenant, row.job_key).manifest))
     except NotFound:
         return None
-    return find(manifest.prices, row.provider, manifest.model_resolved, row.lane)
+    return find(manifest.prices, row.provider, row.model or manifest.model_resolved, row.lane)
 
 
 def job_prices(spec: Spec, book: PriceBook, *, at: float) -> list[Price]:
@@ -87,5 +87,4 @@ def _budget(spec: Spec, plan: JobPlan) -> list[Problem]:
 
 
 def _targets(spec: Spec) -> list[tuple[str, str]]:
-    fallback = [(target.provider, target.model) for target in spec.fallback]
-    return list(dict.fromkeys([(spec.provider, spec.model_resolved), *fallback]))
+    return list(dict.fromkeys(there.place for there in spec.targets))
