@@ -152,8 +152,9 @@ def _handed_over(row: Submission | None) -> Story:
 
 
 def _told(outcome: Outcome, row: Submission, context: JobContext) -> Story:
-    policy = context.retry_policy
-    follows = policy.decide(outcome.outcome, outcome.tries, overdue=False)
+    follows = context.retry_policy.decision(
+        outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
+    ).disposition
     return {
         "attempt": outcome.attempt,
         "shard_id": row.shard_id,
