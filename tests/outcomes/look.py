@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Look:
     def _record(self, key: str) -> str:
         """Its outcomes attempt by attempt, and where it stands."""
         story = explain_record.run(self.job, key, explain_record.Ports(self.stage.line.objects, self.stage.line.ledger))
-        words = [_word(told) for told in story["attempts"]]
+        words = _words(story["attempts"])
         if story["published"] and story["stands"] != "accepted":
             return f"{' > '.join(words)}: published, and {story['stands']}"
         return f"{' > '.join(words) or NEVER}: {_STANDS.get(story['stands'], 'open')}"
@@ -102,15 +102,18 @@ class Look:
     def _paid(self, made: list[dict[str, Any]]) -> int:
         """Answers that were billed: none of a job whose bill is nothing."""
         batches = [self.journal["batches"][entry["job_id"]] for entry in made]
-        alone = sum(row.input_records for row in self.rows if row.lane == "on_demand")
-        return alone + sum(batch["counts"]["completed"] for batch in batches if batch["billed_nano_usd"])
+        return self._calls() + sum(int(one["counts"]["completed"]) for one in batches if one["billed_nano_usd"])
+
+    def _calls(self) -> int:
+        """Records that were asked one by one."""
+        return sum(row.input_records for row in self.rows if row.lane == "on_demand")
 
     def _billed(self) -> int:
         """Nano-dollars."""
         per_marker: dict[str, int] = self.journal["billed_nano_usd_per_marker"]
-        alone = any(row.lane == "on_demand" for row in self.rows)
-        calls = (bill for bill in self.journal["bills"] if bill["lane"] == "on_demand" and alone)
-        return sum(per_marker.get(marker, 0) for marker in self._markers()) + sum(bill["nano_usd"] for bill in calls)
+        calls = (bill for bill in self.journal["bills"] if bill["lane"] == "on_demand" and self._calls())
+        jobs = sum(per_marker.get(marker, 0) for marker in self._markers())
+        return jobs + sum(int(bill["nano_usd"]) for bill in calls)
 
     # What must hold, and what each account says of it
 
@@ -135,7 +138,7 @@ class Look:
         for row in self.rows:
             anomalies.update(row.anomalies)
         yield from _differ("anomalies", dict(ending.anomalies), dict(anomalies))
-        yield from _differ("calls", ending.calls, sum(r.input_records for r in self.rows if r.lane == "on_demand"))
+        yield from _differ("calls", ending.calls, self._calls())
         for marker in self._markers():
             if self.journal["jobs_per_marker"].get(marker, 0) > 1:
                 yield f"two provider jobs carry the marker {marker}"
@@ -181,6 +184,16 @@ class Look:
     def _certificate(self) -> Certificate:
         key = self.job.certificate.removeprefix(self.stage.line.objects.uri(""))
         return from_bytes(self.stage.line.objects.get(key), where=key)
+
+
+def _words(attempts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A record that waits does so in as many attempts as it takes: that is told once."""
+    words: list[str] = []
+    for told in attempts:
+        word = _word(told)
+        if word != OutcomeClass.WAITING or words[-1:] != [word]:
+            words.append(word)
+    return words
 
 
 def _word(told: Mapping[str, Any]) -> str:

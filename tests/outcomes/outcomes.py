@@ -23,7 +23,7 @@ from tests.outcomes.play import play
 from tests.outcomes.stage import Stage
 from tests.support.deployed import Deployed
 
-WORKERS = 8
+WORKERS = 6
 """Jobs at once: the emulator is one process."""
 _HEAD = ("outcome", "provider", "expected", "reached")
 

@@ -25,7 +25,7 @@ from tests.support.films import MODELS
 
 T = TypeVar("T")
 POLL_S = 1.0
-PATIENCE_S = 400
+PATIENCE_S = 900
 WHO = "ada"
 
 SPEC: Mapping[str, Any] = {
