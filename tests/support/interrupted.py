@@ -97,6 +97,9 @@ class InterruptedPipeline(Pipeline):
         for name in ("objects", "ledger", "provider", "on_demand", "events", "executions"):
             setattr(self, name, cast("Any", Port(getattr(self, name), interrupter)))
 
+    def port(self, inner: Any) -> Any:
+        return Port(inner, self.interrupter)
+
     def task(self, name: str, call: Callable[[], T]) -> T:
         def armed() -> T:
             with self.interrupter.armed():

@@ -110,21 +110,44 @@ class Pipeline:
     people: list[Callable[[], object]] = field(default_factory=list)
     """What people do while the job waits for one of them."""
     keep_files_s: float = 24 * 3600
+    elsewhere: dict[str, Any] = field(default_factory=dict)
+    """Ports of the providers that jobs fall back to, by name; made by the first use."""
     tasks: list[tuple[str, str]] = field(default_factory=list)
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
     def __post_init__(self) -> None:
         self.simulator.core.store = MemoryStore(self.objects)
         if self.provider is None:
-            makers: dict[str, Callable[[], ProviderApi]] = {
-                "openai": self.openai,
-                "bedrock": self.bedrock,
-                "gemini": self.gemini,
-            }
-            self.provider = makers[self.provider_name]()
+            self.provider = self.makers()[self.provider_name]()
         if self.on_demand is None:
             self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
+
+    def makers(self) -> dict[str, Callable[[], ProviderApi]]:
+        return {"openai": self.openai, "bedrock": self.bedrock, "gemini": self.gemini}
+
+    def port(self, inner: Any) -> Any:
+        """Put around each port that is made for a provider elsewhere."""
+        return inner
+
+    def api(self, name: str) -> ProviderApi:
+        """The provider's batch API; the job's own is `provider`, which a test may have replaced."""
+        if name == self.provider.name:
+            return self.provider
+        if name not in self.elsewhere:
+            self.elsewhere[name] = self.port(self.makers()[name]())
+        found: ProviderApi = self.elsewhere[name]
+        return found
+
+    def single(self, name: str) -> OnDemand:
+        """The same of its synchronous API."""
+        if name == self.provider.name:
+            return self.on_demand
+        key = f"{name}, on demand"
+        if key not in self.elsewhere:
+            self.elsewhere[key] = self.port(lane(name, self.simulator))
+        found: OnDemand = self.elsewhere[key]
+        return found
 
     def openai(self, *, key: str = API_KEY, **options: Any) -> OpenAIApi:
         """The real adapter, over HTTP to the simulator; its own pauses pass in virtual time."""
@@ -349,20 +372,20 @@ class Pipeline:
 
     def submit(self, item: ShardItem) -> SubmitReply:
         ports = submit_shard.Ports(
-            self.objects, self.ledger, self.provider, self.clock, wiring.formats, self.min_records
+            self.objects, self.ledger, self.api(item.provider), self.clock, wiring.formats, self.min_records
         )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
     def ask_records(self, item: ShardItem) -> AnswerReply:
-        ports = answer_shard.Ports(self.objects, self.ledger, self.on_demand, self.clock, wiring.formats)
+        ports = answer_shard.Ports(self.objects, self.ledger, self.single(item.provider), self.clock, wiring.formats)
         return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
-        ports = poll_shard.Ports(self.ledger, self.provider, self.clock)
+        ports = poll_shard.Ports(self.ledger, self.api(item.provider), self.clock)
         return poll_shard.run(item, ports, waited_s=waited_s, max_wait_s=600)
 
     def collect(self, item: ShardItem) -> dict[str, int]:
-        ports = collect_shard.Ports(self.objects, self.ledger, self.provider, self.clock)
+        ports = collect_shard.Ports(self.objects, self.ledger, self.api(item.provider), self.clock)
         return collect_shard.run(item, ports)
 
     def reconcile_shard(self, item: ShardItem) -> dict[str, int]:
@@ -420,7 +443,10 @@ class Pipeline:
         """As the schedule calls it, or with another request."""
         ports = sweep.Ports(
             self.ledger,
-            {self.provider.name: self.provider},
+            {
+                self.provider.name: self.provider,
+                **{name: self.elsewhere[name] for name in self.makers() if name in self.elsewhere},
+            },
             self.events,
             self.executions,
             self.clock,

@@ -77,6 +77,7 @@ class SubmissionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     generation: int = 1
     provider: str = ""
+    model: str = ""
     lane: str = "batch"
     provider_jobs: tuple[str, ...] = ()
     records: int = 0
@@ -179,23 +180,34 @@ decode_row = msgspec.json.Decoder(Row).decode
 
 
 class AttemptRows:
-    """One attempt's rows, taken shard by shard of the manifest. `rows` are (S3 key of the outcome object or "", row)
-    in the attempt's order: one for every record that was in the attempt."""
+    """One attempt's rows, taken shard by shard of the manifest. `streams` are (S3 key of the outcome object or "", row)
+    in the attempt's order, one stream for each target: one row for every record that was in the attempt."""
 
-    def __init__(self, rows: Iterable[tuple[str, Row]]) -> None:
-        self._rows = iter(rows)
-        self._next = next(self._rows, None)
+    def __init__(self, *streams: Iterable[tuple[str, Row]]) -> None:
+        self._streams = [_Ahead(stream) for stream in streams]
 
     def take(self, shard_id: str) -> Iterator[tuple[str, Row]]:
         """(S3 key, row) of every line that belongs to this shard of the manifest."""
-        while self._next is not None and self._next[1].shard_id == shard_id:
-            yield self._next
-            self._next = next(self._rows, None)
+        for stream in self._streams:
+            yield from stream.take(shard_id)
 
     @property
     def left_over(self) -> bool:
         """Whether lines remain that belong to no shard that was asked for."""
-        return self._next is not None
+        return any(stream.next is not None for stream in self._streams)
+
+
+class _Ahead:
+    """Rows with a look at the next one."""
+
+    def __init__(self, rows: Iterable[tuple[str, Row]]) -> None:
+        self._rows = iter(rows)
+        self.next = next(self._rows, None)
+
+    def take(self, shard_id: str) -> Iterator[tuple[str, Row]]:
+        while self.next is not None and self.next[1].shard_id == shard_id:
+            yield self.next
+            self.next = next(self._rows, None)
 
 
 def fold_shard(
@@ -271,14 +283,17 @@ def _leave(
 
 
 def _again(row: Row, shard_id: str, policy: RetryPolicy) -> OpenRecord:
+    """Another model is not told what was wrong with the answer of the one before."""
+    used = policy.onward(row.outcome, row.tries, row.used, row.output_cap)
+    told = policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED and used.targets == row.used.targets
     return OpenRecord(
         row.record_id,
         shard_id,
         row.tries,
         row.code or row.outcome.value,
-        row.used,
+        used,
         policy.next_cap(row.outcome, row.output_cap),
-        row.reason if policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED else "",
+        row.reason if told else "",
     )
 
 

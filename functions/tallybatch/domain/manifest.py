@@ -44,6 +44,15 @@ class ShardEntry(_Frozen):
     estimated_tokens: int
 
 
+class TargetEntry(_Frozen):
+    """A provider and model that records fall back to."""
+
+    provider: str
+    endpoint: str
+    model_alias: str
+    model_resolved: str
+
+
 class Manifest(_Frozen):
     """No secret and no prompt text: digests only."""
 
@@ -58,6 +67,7 @@ class Manifest(_Frozen):
     endpoint: str
     model_alias: str
     model_resolved: str
+    fallback: tuple[TargetEntry, ...] = ()
     prompt_version: str
     prompt_digest: str
     system_digest: str
@@ -133,6 +143,15 @@ def describe(
         endpoint=spec.endpoint,
         model_alias=spec.model,
         model_resolved=spec.model_resolved,
+        fallback=tuple(
+            TargetEntry(
+                provider=there.provider,
+                endpoint=there.endpoint,
+                model_alias=there.model,
+                model_resolved=there.model_resolved,
+            )
+            for there in spec.targets[1:]
+        ),
         prompt_version=spec.prompt_version,
         prompt_digest=spec.prompt_content_digest,
         system_digest=spec.system_digest,

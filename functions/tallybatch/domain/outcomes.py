@@ -69,11 +69,17 @@ def plain_word(code: str) -> str:
 
 class Used(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a record without an accepted answer has used up over its attempts: tokens as billed (input and output),
-    nano-dollars, and answers with a code that nobody knows."""
+    nano-dollars, and, at the target that is asked now, answers with a code that nobody knows."""
 
     tokens: int = 0
     nano_usd: int = 0
     unknown_codes: int = 0
+    targets: int = 0
+    """Providers and models given up before the one that is asked now: its place in `Spec.targets`."""
+    earlier_tries: int = 0
+    """At those."""
+    refusals: int = 0
+    """Submissions that the account at the present target was refused: they used up no try."""
 
 
 NOTHING_USED = Used()
@@ -146,5 +152,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of all that the provider did for this record in this attempt; null, and left out, where nobody can tell."""
     price: str = ""
     """`Price.id` of the rates that were applied."""
+    model: str = ""
+    """Which model was asked, as resolved; "" is the spec's own, a name one of its fallback."""
     reused_from: str = ""
     """URI of the outcome object that holds the reused answer."""

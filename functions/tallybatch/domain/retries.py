@@ -12,6 +12,10 @@ from tallybatch.domain.outcomes import ACCEPTED, NOTHING_USED, OutcomeClass, Use
 
 _C = OutcomeClass
 FOREVER_FAILED = frozenset({_C.PERMANENT, _C.REFUSED, _C.TRUNCATED, _C.TOO_FEW, _C.REJECTED})
+FALLING_BACK = frozenset(
+    {_C.RETRYABLE, _C.EXPIRED, _C.CANCELLED, _C.MISSING, _C.UNQUALIFIED, _C.REFUSED, _C.CONFLICT, _C.TOO_FEW}
+)
+"""What another model may do better. A request that is wrong, or a cap that is too small, is so everywhere."""
 MAX_UNKNOWN_CODES = 2
 """A code that nobody knows is tried once more; a second one of the kind ends the record."""
 MAX_BACKOFF_S = 3600
@@ -107,6 +111,8 @@ class RetryPolicy:
     raised_cap: RaisedCap | None = None
     feedback: bool = False
     window: tuple[int, int] | None = None
+    fallbacks: int = 0
+    """Targets after the first; a record has `max_attempts` tries at each."""
 
     def decision(
         self,
@@ -124,6 +130,8 @@ class RetryPolicy:
         if outcome is OutcomeClass.CONFLICT and ReviewClass.CONFLICT in self.review:
             return Decision(Disposition.REVIEW, ReviewClass.CONFLICT)
         disposition = self._automatic(outcome, tries, overdue=overdue, used=used, output_cap=output_cap)
+        if disposition is Disposition.FAILED and not overdue and self._has_another(outcome, used):
+            disposition = Disposition.RETRY
         why = _ENDS.get(outcome) if disposition is Disposition.FAILED else None
         asked_for = outcome in (OutcomeClass.WAITING, OutcomeClass.REQUEUED)
         if disposition is Disposition.RETRY and not asked_for and self._over_cap(used, tries):
@@ -147,7 +155,23 @@ class RetryPolicy:
             return Disposition.FAILED
         if used.unknown_codes >= MAX_UNKNOWN_CODES:
             return Disposition.FAILED
-        return Disposition.RETRY if tries < self.max_attempts else Disposition.FAILED
+        if used.refusals and used.targets < self.fallbacks:
+            return Disposition.FAILED
+        return Disposition.RETRY if tries - used.earlier_tries < self.max_attempts else Disposition.FAILED
+
+    def _has_another(self, outcome: OutcomeClass, used: Used) -> bool:
+        """Whether a record that is done at its target goes to the next one. Where the spec gives a set that is too
+        small to people, they get it at once."""
+        to_people = outcome is OutcomeClass.TOO_FEW and ReviewClass.TOO_FEW in self.review
+        return used.targets < self.fallbacks and outcome in FALLING_BACK and not to_people
+
+    def onward(self, outcome: OutcomeClass, tries: int, used: Used, output_cap: int) -> Used:
+        """What the line of the next try says is used up, for a record that has one: at the next target the counts begin
+        again, but those of tokens and money."""
+        here = self._automatic(outcome, tries, overdue=False, used=used, output_cap=output_cap)
+        if here is not Disposition.FAILED or not self._has_another(outcome, used):
+            return used
+        return Used(used.tokens, used.nano_usd, targets=used.targets + 1, earlier_tries=tries)
 
     def _with_more_tokens(self, outcome: OutcomeClass, output_cap: int) -> bool:
         return outcome is OutcomeClass.TRUNCATED and bool(self.next_cap(outcome, output_cap))

@@ -102,6 +102,8 @@ class ReviewDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     used: Used = NOTHING_USED
     output_cap: int = 0
+    record_key: str = ""
+    """Of the slot that the decision is about: of a sampled record, the one that holds its answer."""
 
 
 decode_decision = msgspec.json.Decoder(ReviewDecision).decode
@@ -263,6 +265,7 @@ def _decision(line: _Line, entry: QueueEntry, check: Check, *, plain_text: bool)
         reason=reason,
         used=entry.used,
         output_cap=entry.output_cap,
+        record_key=entry.record_key,
     )
 
 

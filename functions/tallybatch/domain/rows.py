@@ -118,6 +118,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shard_sha256: str
     state: SubmissionState
     provider: str
+    model: str = ""
+    """As resolved; "" is the manifest's."""
     submission_key: str
     updated_at: float
     version: int = 1

@@ -149,8 +149,15 @@ class Output(Section):
 
 
 class Target(Section):
-    provider: Provider = Field(description="Provider to fall back to.")
-    model: ModelName = Field(description="Exact model version there.")
+    """A further provider and model."""
+
+    provider: Provider = Field(description="Provider to fall back to; it may be the same with another model.")
+    model: ModelName = Field(description="Exact model version there, or a key of `aliases`.")
+    endpoint: Endpoint | None = Field(
+        default=None,
+        description="What each request calls there. Default: the spec's own endpoint at the same provider, else the "
+        "provider's first.",
+    )
 
 
 class Canary(Section):
@@ -255,7 +262,10 @@ class Spec(Section):
     retry: Retry = Field(default=Retry(), description="What happens to records without an accepted answer.")
     review: Review = Field(default=Review(), description="Which records people decide about.")
     fallback: Annotated[tuple[Target, ...], Strict(False)] = Field(
-        default=(), description="Other providers to try, in order. Default: none."
+        default=(),
+        description="Other providers and models, in order, for records that would else fail: each record whose tries "
+        "(retry.max_attempts at each target) are used up without an answer, or without one that passes its checks, and "
+        "each that is refused. Default: none.",
     )
     canary: Canary | None = Field(default=None, description="A small first run. Default: none.")
     shards: Shards = Field(default=Shards(), description="How a file is cut into provider jobs.")
@@ -289,6 +299,23 @@ class Spec(Section):
     @property
     def model_resolved(self) -> str:
         return self.aliases.get(self.model, self.model)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Provider and model, as resolved."""
+        return self.provider, self.model_resolved
+
+    @property
+    def targets(self) -> tuple[Spec, ...]:
+        """The spec as it is at each provider and model that a record may go to, in order; its own comes first."""
+        return (self, *(self.at(target) for target in self.fallback))
+
+    def at(self, target: Target) -> Spec:
+        """The same prompt, settings, schema and checks at another provider or model. Its `identity` gives the
+        record_key of an answer from there; record_ids and job_key are those of the spec itself."""
+        own = self.endpoint if target.provider == self.provider else ENDPOINTS[target.provider][0]
+        place = {"provider": target.provider, "model": target.model, "endpoint": target.endpoint or own}
+        return self.model_copy(update=place)
 
     @property
     def system_digest(self) -> str:

@@ -273,6 +273,37 @@ def _retries(spec: Spec) -> Iterator[Finding]:
         yield Finding((*path, "max"), reason, "range")
 
 
+def _fallback(spec: Spec) -> Iterator[Finding]:
+    """A record keeps its prompt, settings and schema wherever it goes, so each target must take them."""
+    seen = {spec.place}
+    own = {(finding.path, finding.code) for check in _OF_A_TARGET for finding in check(spec)}
+    for number, target in enumerate(spec.fallback):
+        path: Path = ("fallback", number)
+        if spec.is_native:
+            yield Finding(path, "a native file's lines are requests to one model; remove it", "native")
+            continue
+        if spec.is_embedding:
+            yield Finding(path, "vectors of two models cannot be compared; remove it", "embeddings")
+            continue
+        there = spec.at(target)
+        if there.place in seen:
+            yield Finding(path, f"{' '.join(there.place)} is tried already; remove it", "fallback")
+        seen.add(there.place)
+        if there.is_embedding:
+            yield Finding((*path, "model"), "an embedding model gives no answers", "embeddings")
+            continue
+        if target.model not in spec.aliases and _FLOATING.search(target.model):
+            reason = f"'{target.model}' moves to another model without notice; name an exact version"
+            yield Finding((*path, "model"), reason, "model_not_exact")
+        for finding in (finding for check in _OF_A_TARGET for finding in check(there)):
+            if finding.path == ("shards", "max_bytes") or (finding.path, finding.code) in own:
+                continue
+            key = ".".join(map(str, finding.path))
+            yield Finding(path, f"{' '.join(there.place)}: {key}: {finding.reason}", finding.code)
+
+
+_OF_A_TARGET = (_provider_limits, _bedrock, _parameters)
+
 _NATIVE_READS: tuple[Path, ...] = (("input", "format"), ("prompt",), ("provider",), ("input", "key"))
 
 CHECKS: tuple[Check, ...] = (
@@ -288,6 +319,10 @@ CHECKS: tuple[Check, ...] = (
     Check((("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",)), _bedrock),
     Check((("endpoint",), ("model",), ("aliases",)), _parameters),
     Check((("endpoint",), ("model",), ("aliases",)), _embeddings),
+    Check(
+        (("fallback",), ("provider",), ("endpoint",), ("model",), ("aliases",), ("generation",), ("input", "format")),
+        _fallback,
+    ),
     Check((_SCHEMA_PATH,), _output_schema),
     Check((("retry",), ("generation",), ("input", "format"), ("endpoint",), ("model",), ("aliases",)), _retries),
     Check((("retention",), ("limits", "deadline")), _keeps_long_enough),

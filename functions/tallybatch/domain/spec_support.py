@@ -32,7 +32,6 @@ class Unsupported:
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(("input", "redact")),
     Unsupported(("generation", "tools")),
-    Unsupported(("fallback",)),
 )
 
 

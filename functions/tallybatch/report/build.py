@@ -18,6 +18,7 @@ from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.models import answered_by
 from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
@@ -198,6 +199,7 @@ def _sets(closure: Closure) -> Report:
             for name, count in _largest_first(closure.in_review).items()
         ],
         "attempts": _attempts(closure),
+        "answered_by": answered_by(closure),
         "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
         "anomalies": [
             {"anomaly": name, "count": count, "meaning": ANOMALIES.get(name, "")}

@@ -13,6 +13,7 @@ from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.report import charts, words
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
+from tallybatch.report.models import models_view
 from tallybatch.report.page_quality import quality_view
 
 MOST_ROWS = 500
@@ -85,6 +86,7 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "funnel": _funnel(report),
         "quality": quality_view(report),
         "attempts": _attempts(attempts),
+        "models": models_view(report.get("answered_by") or []),
         "timeline": charts.timeline(submissions, report.get("at") or 0),
         "unsent": words.number(sum(not entry.get("submitted_at") for entry in submissions)) if submissions else "0",
         "failures": _failures(report),

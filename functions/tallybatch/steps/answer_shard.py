@@ -177,9 +177,9 @@ class _Shard:
         log = self._log
         if not log.begin(record_id, number, self._now()):
             return 0
-        manifest = self._context.manifest
+        target = self._context.for_target(self._row.provider, self._row.model).spec
         try:
-            reply = self._ports.lane.answer(line, endpoint=manifest.endpoint, model=manifest.model_resolved)
+            reply = self._ports.lane.answer(line, endpoint=target.endpoint, model=target.model_resolved)
         except QuotaRefused as refused:
             wait_s = refused.retry_after_s or min(_QUOTA_WAIT_S * 2 ** log.refusals(record_id), QUOTA_WAIT_MAX_S)
             log.end(record_id, number, End.REFUSED)

@@ -110,6 +110,8 @@ def _refuse_unread(info: ObjectInfo, bad: BadInput, spec_bytes: bytes, folder: P
 
 def _prepare_job(drop: Drop, folder: Path, ports: Ports) -> dict[str, Any]:
     spec, place = drop.spec, drop.place
+    for target in spec.targets[1:]:
+        Requests(target, ports.formats)  # raises for settings that its requests cannot carry
     if "inbox" in spec.retention.model_fields_set:
         ports.objects.retain(drop.info.key, retention(spec, "inbox"), version_id=drop.info.version_id)
     prepared, source = _read_source(drop, folder, None, ports)

@@ -23,7 +23,7 @@ from tallybatch.domain.outcomes import NO_OUTPUT, OVERRULING, Outcome, OutcomeCl
 from tallybatch.domain.records import ShardRecord, decode_record
 from tallybatch.domain.retries import Disposition
 from tallybatch.domain.review import PEOPLE, Audit, decode_decision
-from tallybatch.domain.rows import Job, Submission
+from tallybatch.domain.rows import Job, RecordRow, Submission
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
@@ -50,13 +50,13 @@ def run(job: Job, ref: str, ports: Ports) -> Story:
     shard, record = _find(ref, context, ports.objects)
     record_key = context.identity.record_key(record.record_id, record.source_version)
     attempts = list(_attempts(job, shard, record, context, ports))
-    row = ports.ledger.records([record_key]).get(record_key)
+    row = _slot(record, context, ports.ledger)
     return {
         "job_key": job.job_key,
         "state": job.state.value,
         "business_key": record.business_key,
         "record_id": record.record_id,
-        "record_key": record_key,
+        "record_key": row.record_key if row else record_key,
         "source_version": record.source_version,
         "input_sha256": sha256_hex(bytes(record.input)),
         "shard": {"shard_id": shard.shard_id, "uri": ports.objects.uri(context.keys.shard(shard.sha256))},
@@ -69,6 +69,17 @@ def run(job: Job, ref: str, ports: Ports) -> Story:
         },
         "published": _published(job, shard, record, context, ports.objects),
     }
+
+
+def _slot(record: ShardRecord, context: JobContext, ledger: Ledger) -> RecordRow | None:
+    """Of the spec's targets, the one whose slot holds the answer, else the last that the record came to."""
+    keys = [
+        there.identity(context.manifest.tenant).record_key(record.record_id, record.source_version)
+        for there in context.spec.targets
+    ]
+    found = ledger.records(keys)
+    rows = [found[key] for key in keys if key in found]
+    return next((row for row in rows if row.answer), rows[-1] if rows else None)
 
 
 def _find(ref: str, context: JobContext, objects: Objects) -> tuple[ShardEntry, ShardRecord]:
@@ -144,6 +155,7 @@ def _handed_over(row: Submission | None) -> Story:
             "state": row.state.value,
             "generation": row.generation,
             "provider": row.provider,
+            "model": row.model or None,
             "provider_job_id": row.provider_job_id or None,
             "submitted_at": row.submitted_at or None,
             "terminal_at": row.terminal_at or None,
@@ -152,7 +164,8 @@ def _handed_over(row: Submission | None) -> Story:
 
 
 def _told(outcome: Outcome, row: Submission, context: JobContext) -> Story:
-    follows = context.retry_policy.decision(
+    policy = context.retry_policy
+    follows = policy.decision(
         outcome.outcome, outcome.tries, overdue=False, used=outcome.used, output_cap=outcome.output_cap
     ).disposition
     return {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.manifest import Manifest
@@ -47,7 +48,26 @@ class JobContext:
             raised_cap=RaisedCap(base, raised.factor, raised.max) if raised is not None and base else None,
             feedback=retry.feedback,
             window=retry.window_s,
+            fallbacks=len(self.spec.fallback),
         )
+
+    def at(self, target: int) -> JobContext:
+        """The job as it is at a target, by its place in `Spec.targets`: the spec has its provider, model and endpoint.
+        The manifest always names the first."""
+        return replace(self, spec=self.spec.targets[target]) if target else self
+
+    def for_target(self, provider: str, model: str) -> JobContext:
+        """As `at`, by provider and resolved model; "" as model is the first target."""
+        if not model:
+            return self
+        places = [there.place for there in self.spec.targets]
+        if (provider, model) not in places:
+            raise Permanent(
+                f"{provider} {model} is no target of the job's spec",
+                where=f"job {self.manifest.job_key}",
+                do="look at the job's spec.yaml: its plan and its spec do not belong together",
+            )
+        return self.at(places.index((provider, model)))
 
     @property
     def codes(self) -> Mapping[str, OutcomeClass]:

@@ -76,5 +76,4 @@ def _budget(spec: Spec, plan: JobPlan) -> list[Problem]:
 
 
 def _targets(spec: Spec) -> list[tuple[str, str]]:
-    fallback = [(target.provider, target.model) for target in spec.fallback]
-    return list(dict.fromkeys([(spec.provider, spec.model_resolved), *fallback]))
+    return list(dict.fromkeys(there.place for there in spec.targets))

@@ -58,11 +58,14 @@ def attempt_items(objects: Objects, keys: JobKeys, attempt: int) -> list[ShardIt
 
 def attempt_rows(objects: Objects, keys: JobKeys, attempt: int, submissions: Sequence[SubmissionEntry]) -> AttemptRows:
     """A row for every record of the attempt. A shard that was never submitted is missing; one that was submitted and
-    lost before it was reconciled is unsettled."""
+    lost before it was reconciled is unsettled. The shards of each target are in the manifest's order by themselves."""
     entries = {entry.shard_id: entry for entry in submissions if entry.attempt == attempt}
+    targets: dict[tuple[str, str], list[ShardItem]] = {}
+    for item in attempt_items(objects, keys, attempt):
+        targets.setdefault((item.provider, item.model), []).append(item)
 
-    def rows() -> Iterator[tuple[str, Row]]:
-        for item in attempt_items(objects, keys, attempt):
+    def rows(items: Sequence[ShardItem]) -> Iterator[tuple[str, Row]]:
+        for item in items:
             entry = entries.get(item.shard_id)
             if entry is not None and entry.outcomes:
                 for line in outcome_lines(objects, entry.outcomes):
@@ -74,4 +77,4 @@ def attempt_rows(objects: Objects, keys: JobKeys, attempt: int, submissions: Seq
                 tries, used, cap = member.tries + 1, member.used, member.output_cap
                 yield "", Row(member.record_id, shard_id, lost, tries, "lost_shard", used=used, output_cap=cap)
 
-    return AttemptRows(rows())
+    return AttemptRows(*map(rows, targets.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,17 +30,18 @@ def in_lanes(
     attempt: int,
     now: float,
     deadline_at: float,
-    least: int,
+    min_records: Mapping[str, int],
     before: Closure | None,
 ) -> list[ShardItem]:
-    """The same records in the same order. `least`: records that a provider job must have; `before`: the closure of the
-    attempt before. A shard that is resumed from an earlier attempt stays in its lane."""
+    """The same records in the same order. `min_records`: records that a job must have, by provider; `before`: the
+    closure of the attempt before. A shard that is resumed from an earlier attempt stays in its lane."""
     spec = context.spec
     rescue_at = lanes.rescue_at(spec, deadline_at)
     can_grow = before is None or not _only_too_few(before, objects)
     placed: list[ShardItem] = []
     for item in items:
         told = item.model_copy(update={"rescue_at": rescue_at, "can_grow": can_grow})
+        least = min_records.get(item.provider, 1)
         lane = lanes.lane_for(spec, records=item.record_count, least=least, rescue=0 < rescue_at <= now)
         if item.attempt == attempt and lane == ON_DEMAND:
             placed += _pieces(told.model_copy(update={"lane": lane}), context, objects)

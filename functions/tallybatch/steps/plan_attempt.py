@@ -17,11 +17,11 @@ from tallybatch.domain.closure import HELD, Closure, OpenRecord
 from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import ShardEntry
-from tallybatch.domain.records import decode_record, encode_record
+from tallybatch.domain.records import ShardRecord, decode_record, encode_record
 from tallybatch.domain.rows import Job
 from tallybatch.domain.shard_tail import even_tail
 from tallybatch.domain.shards import BYTES_PER_TOKEN, ShardFile, ShardLimits, ShardWriter, read_zstd_lines
-from tallybatch.domain.spec import MIN_RECORDS
+from tallybatch.domain.spec import MAX_BYTES, MIN_RECORDS
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.steps.canary_shards import CANARY, canary_lines, next_wave, wave
 from tallybatch.steps.job_context import JobContext, load_job
@@ -104,7 +104,7 @@ def _in_lanes(
         attempt=attempt,
         now=ports.clock.now(),
         deadline_at=job.deadline_at if job is not None else 0,
-        least=ports.min_records.get(context.manifest.provider, 1),
+        min_records=ports.min_records,
         before=before,
     )
 
@@ -134,57 +134,63 @@ def _item(context: JobContext, attempt: int, shard_id: str, shard: ShardEntry | 
         shard_id=shard_id,
         shard_sha256=shard.sha256,
         record_count=shard.record_count,
-        provider=context.manifest.provider,
-        model=context.manifest.model_resolved,
+        provider=context.spec.provider,
+        model=context.spec.model_resolved,
         tokens=shard.estimated_tokens,
         priority=context.spec.limits.priority,
     )
 
 
 def _canary_items(context: JobContext, attempt: int, ports: Ports) -> list[ShardItem]:
-    requests = Requests(context.spec, ports.formats)
-    lines = canary_lines(context, attempt, requests, ports.objects)
-    return _cut(lines, f"{CANARY}{attempt}", context, attempt, requests, ports)
+    with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
+        canary = _Shards(context, attempt, f"{CANARY}{attempt}", Path(folder), ports)
+        for line, request_bytes in canary_lines(context, attempt, canary.requests, ports.objects):
+            canary.writer.add(line, request_bytes)
+        return canary.stored()
 
 
 def _retry_items(
     closure: Closure, context: JobContext, attempt: int, ports: Ports, *, held_too: bool
 ) -> list[ShardItem]:
-    """Retry shards, merged over their parents; each line keeps its parent and the reason. `held_too`: with the records
-    that were held back while the canary ran."""
-    requests = Requests(context.spec, ports.formats)
-    lines = _retry_lines(closure, context, attempt, requests, ports.objects, held_too=held_too)
-    retries = _cut(lines, f"r{attempt}", context, attempt, requests, ports)
-    return retries + _resumed(closure, context, ports.objects)
-
-
-def _cut(
-    lines: Iterator[tuple[bytes, int]],
-    prefix: str,
-    context: JobContext,
-    attempt: int,
-    requests: Requests,
-    ports: Ports,
-) -> list[ShardItem]:
-    """Store lines, with the sizes of their requests, as shards; none is larger than the quota for all."""
-    shards_of, manifest = context.spec.shards, context.manifest
-    most = quotas.largest(ports.ledger.quota_pool(manifest.provider), manifest.model_resolved, "tokens")
-    max_bytes = shards_of.max_bytes if most is None else min(shards_of.max_bytes, most * BYTES_PER_TOKEN)
-    limits = ShardLimits(shards_of.max_records, max_bytes)
+    """Retry shards, merged over their parents, for each target by itself; each line keeps its parent and the reason.
+    `held_too`: with the records that were held back while the canary ran."""
     with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder:
-        writer = ShardWriter(Path(folder), limits)
-        for line, request_bytes in lines:
-            writer.add(line, request_bytes)
+        shards = [_Shards(context, attempt, f"r{attempt}", Path(folder), ports)]
+        for place in range(1, len(context.spec.targets)):
+            within = Path(folder, f"fallback-{place}")
+            within.mkdir()
+            shards.append(_Shards(context.at(place), attempt, f"r{attempt}-f{place}", within, ports))
+        for record in _retry_records(closure, context, attempt, ports.objects, held_too=held_too):
+            shards[record.used.targets].add(record)
+        return [item for target in shards for item in target.stored()] + _resumed(closure, context, ports.objects)
+
+
+class _Shards:
+    """The shards of an attempt at one target; none is larger than its quota for all of them."""
+
+    def __init__(self, target: JobContext, attempt: int, prefix: str, folder: Path, ports: Ports) -> None:
+        self._target, self._attempt, self._prefix, self._folder, self._ports = target, attempt, prefix, folder, ports
+        spec = target.spec
+        most = quotas.largest(ports.ledger.quota_pool(spec.provider), spec.model_resolved, "tokens")
+        limits = (spec.shards.max_bytes, MAX_BYTES[spec.provider], *(() if most is None else (most * BYTES_PER_TOKEN,)))
+        self._max_bytes = min(limits)
+        self.writer = ShardWriter(folder, ShardLimits(spec.shards.max_records, self._max_bytes))
+        self.requests = Requests(spec, ports.formats)
+
+    def add(self, record: ShardRecord) -> None:
+        self.writer.add(encode_record(record), len(self.requests.line(record)))
+
+    def stored(self) -> list[ShardItem]:
         shards = even_tail(
-            writer.close(),
-            Path(folder),
-            least=ports.min_records.get(context.manifest.provider, 1),
-            max_bytes=limits.max_bytes,
-            measure=lambda line: len(requests.line(decode_record(line))),
+            self.writer.close(),
+            self._folder,
+            least=self._ports.min_records.get(self._target.spec.provider, 1),
+            max_bytes=self._max_bytes,
+            measure=lambda line: len(self.requests.line(decode_record(line))),
         )
         for shard in shards:
-            _store(shard, context, ports.objects)
-    return [_item(context, attempt, f"{prefix}-{s.shard_id}", s) for s in shards]
+            _store(shard, self._target, self._ports.objects)
+        return [_item(self._target, self._attempt, f"{self._prefix}-{s.shard_id}", s) for s in shards]
 
 
 def _resumed(closure: Closure, context: JobContext, objects: Objects) -> list[ShardItem]:
@@ -203,9 +209,9 @@ def _store(shard: ShardFile, context: JobContext, objects: Objects) -> None:
         objects.put_once(context.keys.shard(shard.sha256), body, retention=context.retention("working"))
 
 
-def _retry_lines(
-    closure: Closure, context: JobContext, attempt: int, requests: Requests, objects: Objects, *, held_too: bool
-) -> Iterator[tuple[bytes, int]]:
+def _retry_records(
+    closure: Closure, context: JobContext, attempt: int, objects: Objects, *, held_too: bool
+) -> Iterator[ShardRecord]:
     """Walk the open records and the manifest's shards side by side; both are in the same order."""
     decode: Any = msgspec.json.Decoder(OpenRecord).decode
     with objects.open(closure.open_key) as stream:
@@ -217,25 +223,20 @@ def _retry_lines(
                 waiting[upcoming.record_id] = upcoming
                 upcoming = next(open_records, None)
             if waiting:
-                yield from _lines_of(shard.sha256, waiting, context, attempt, requests, objects)
+                yield from _records_of(shard.sha256, waiting, context, attempt, objects)
                 waiting = {}
 
 
-def _lines_of(
-    sha256: str,
-    wanted: dict[str, OpenRecord],
-    context: JobContext,
-    attempt: int,
-    requests: Requests,
-    objects: Objects,
-) -> Iterator[tuple[bytes, int]]:
+def _records_of(
+    sha256: str, wanted: dict[str, OpenRecord], context: JobContext, attempt: int, objects: Objects
+) -> Iterator[ShardRecord]:
     with objects.open(context.keys.shard(sha256)) as stream:
         for line in read_zstd_lines(stream):
             record = decode_record(line)
             why = wanted.get(record.record_id)
             if why is None:
                 continue
-            retried = replace(
+            yield replace(
                 record,
                 tries=why.tries,
                 attempt=attempt,
@@ -246,4 +247,3 @@ def _lines_of(
                 output_cap=why.output_cap,
                 feedback=why.feedback,
             )
-            yield encode_record(retried), len(requests.line(retried))

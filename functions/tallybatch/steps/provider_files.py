@@ -38,6 +38,8 @@ class DeletedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     provider_job_id: str = ""
     why: str = ""
+    provider: str = ""
+    """Where it is not the job's own."""
 
 
 class Deletions(msgspec.Struct, frozen=True):
@@ -67,10 +69,11 @@ def run(job: Job, ports: Ports) -> int:
     """Delete and record; returns how many files were deleted now. Repeated after a crash, it finds `absent` what it had
     deleted before. Raises `ProviderUnavailable` when the provider cannot tell: then nothing is recorded yet."""
     files: list[DeletedFile] = []
-    provider = ports.providers[job.provider]
-    if provider.keeps_files:
-        for row in ports.ledger.submissions(job.job_key):
-            files += _delete_all(row, provider, ports.clock)
+    for row in ports.ledger.submissions(job.job_key):
+        provider = ports.providers[row.provider]
+        if provider.keeps_files:
+            elsewhere = "" if row.provider == job.provider else row.provider
+            files += (replace(file, provider=elsewhere) for file in _delete_all(row, provider, ports.clock))
     keys = JobKeys(job.tenant, job.job_key)
     if files:
         found = Deletions(job.job_key, job.provider, job.certificate, tuple(files))

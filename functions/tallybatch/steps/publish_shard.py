@@ -15,6 +15,7 @@ from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.outcomes import ACCEPTED, OVERRULING, Outcome
 from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_labels import Labels, LabelTally
+from tallybatch.domain.review import PEOPLE
 from tallybatch.ports import Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import record_ids
@@ -32,7 +33,10 @@ class ResultRow(msgspec.Struct, frozen=True):
     output: msgspec.Raw
     attempt: int
     provider: str
+    model: str
+    """As asked, by its exact version; "" for an answer of people."""
     model_version: str
+    """As the provider names it; "" where it names none."""
     finish_reason: str
     usage: dict[str, int]
     cost_usd: str | None
@@ -98,6 +102,7 @@ def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, obj
     """In the order of the shard, whatever the attempt in which a record was accepted. The outcome objects are in the
     order of attempts: what people have withdrawn since is left out."""
     shard = next(entry for entry in context.manifest.shards if entry.shard_id == item.shard_id)
+    own = context.manifest.model_resolved
     accepted: dict[str, tuple[bytes, msgspec.Raw]] = {}
     for key in item.outcomes:
         for outcome in read_outcomes(objects, key):
@@ -106,14 +111,14 @@ def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, obj
             if outcome.outcome in OVERRULING:
                 accepted.pop(outcome.record_id, None)
             elif outcome.outcome in ACCEPTED and outcome.record_id not in accepted:
-                accepted[outcome.record_id] = msgspec.json.encode(_result(outcome)), outcome.output
+                accepted[outcome.record_id] = msgspec.json.encode(_result(outcome, own)), outcome.output
     for record_id in record_ids(objects, context.keys, shard.sha256):
         if (found := accepted.get(record_id)) is not None:
             tally.add(found[1])
             yield found[0]
 
 
-def _result(outcome: Outcome) -> ResultRow:
+def _result(outcome: Outcome, own_model: str) -> ResultRow:
     usage = outcome.usage
     return ResultRow(
         business_key=outcome.business_key,
@@ -122,6 +127,7 @@ def _result(outcome: Outcome) -> ResultRow:
         output=outcome.output,
         attempt=outcome.attempt,
         provider=outcome.provider,
+        model="" if outcome.provider == PEOPLE else outcome.model or own_model,
         model_version=outcome.model_version,
         finish_reason=outcome.finish_reason,
         usage={

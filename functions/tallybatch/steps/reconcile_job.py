@@ -19,6 +19,7 @@ from tallybatch.domain.errors import Conflict, ProviderRefused
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+from tallybatch.domain.review import PEOPLE
 from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
@@ -48,7 +49,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         deadline_at=job.deadline_at,
         partial=bool(job.partial_requested_at),
     )
-    _stop_if_nothing_was_taken(closure)
+    _stop_if_nothing_was_taken(closure, context)
     reply = ReconcileReply(
         tenant=request.tenant,
         job_key=request.job_key,
@@ -93,8 +94,12 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
     return msgspec.json.decode(objects.get(keys.closure(attempt)), type=Closure)
 
 
-def _stop_if_nothing_was_taken(closure: Closure) -> None:
-    """A key that is wrong, or a model that is not there: every shard was refused, so another attempt is no use."""
+def _stop_if_nothing_was_taken(closure: Closure, context: JobContext) -> None:
+    """A key that is wrong, or a model that is not there: every shard was refused, by each target that records may go
+    to, so another attempt is no use."""
+    asked = {(entry.provider, entry.model) for entry in closure.submissions if entry.provider != PEOPLE}
+    if len(asked) <= len(context.spec.fallback):
+        return
     refusals = {entry.refusal for entry in closure.submissions}
     if closure.succeeded == 0 and refusals and "" not in refusals and not closure.overdue:
         raise ProviderRefused(
@@ -255,6 +260,7 @@ def _entry(row: Submission) -> SubmissionEntry:
         state=row.state.value,
         generation=row.generation,
         provider=row.provider,
+        model=row.model,
         lane=row.lane,
         provider_jobs=row.earlier_jobs + bound + row.ghosts,
         records=row.input_records,

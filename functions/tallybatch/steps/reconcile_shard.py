@@ -29,6 +29,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
+from tallybatch.steps.submit_shard import TOO_LATE
 from tallybatch.steps.transitions import change_submission
 
 NOT_REUSABLE = "not_reusable"
@@ -63,7 +64,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             why=f"it is {row.state}; its records would be taken for missing and paid again",
             do="poll and collect first",
         )
-    context = load_job(ports.objects, item.tenant, item.job_key)
+    context = load_job(ports.objects, item.tenant, item.job_key).for_target(row.provider, row.model)
     records = list(shard_records(ports.objects, context, item.shard_sha256))
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
@@ -115,8 +116,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
 
 
 def price_of(row: Submission, context: JobContext) -> Price | None:
-    """At which a submission is booked, None if nobody knew it when the job began."""
-    return find(context.manifest.prices, row.provider, context.manifest.model_resolved, row.lane)
+    """At which a submission is booked, None if nobody knew it when the job began. `context` is that of its target."""
+    return find(context.manifest.prices, row.provider, context.spec.model_resolved, row.lane)
 
 
 def _total(usages: list[Usage]) -> dict[str, int]:
@@ -275,7 +276,10 @@ class _Outcomes:
         self._given_back = bool(row.cancelled_at)
         """A try that was cut short because we cancelled the job is not used up."""
         self._record_key = context.identity.record_key
-        self._model = context.manifest.model_resolved
+        self._model = context.spec.model_resolved
+        own = (context.manifest.provider, context.manifest.model_resolved)
+        self._asked = "" if context.spec.place == own else self._model
+        self._falls_back = bool(context.spec.fallback)
         price = price_of(row, context)
         self._price, self._cost = (price.id if price else ""), Biller(price).record
         self._codes = context.codes
@@ -288,6 +292,8 @@ class _Outcomes:
             return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
         if back is None and self._row.refusal_class:
             tries -= self._row.untried
+            if self._row.untried and self._falls_back and self._row.refusal and self._row.refusal_code != TOO_LATE:
+                record = replace(record, used=replace(record.used, refusals=record.used.refusals + 1))
             failure = OutcomeClass(self._row.refusal_class)
             code = self._row.refusal_code
             return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
@@ -338,6 +344,7 @@ class _Outcomes:
             record.output_cap,
             cost,
             self._price,
+            self._asked,
         )
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
@@ -372,6 +379,7 @@ class _Outcomes:
             code=code,
             reason=reason,
             provider=row.provider,
+            model=self._asked,
             provider_job_id=row.provider_job_id,
             cost_nano_usd=0,
             used=record.used,
@@ -381,4 +389,6 @@ class _Outcomes:
 
 def _used(before: Used, usage: Usage, cost: int | None, *, unknown: bool) -> Used:
     tokens, codes = before.tokens + usage.input + usage.output, before.unknown_codes + unknown
-    return Used(tokens, before.nano_usd + (cost or 0), codes) if tokens or codes or cost else before
+    if not (tokens or codes or cost):
+        return before
+    return replace(before, tokens=tokens, nano_usd=before.nano_usd + (cost or 0), unknown_codes=codes)

@@ -141,7 +141,8 @@ def _in_order(
             continue
         for record in shard_records(objects, context, shard.sha256):
             if (found := wanted.get(record.record_id)) is not None:
-                yield _Decided(*found, record, record_key(record.record_id, record.source_version))
+                key = found[0].record_key or record_key(record.record_id, record.source_version)
+                yield _Decided(*found, record, key)
 
 
 def _store_shard(decided: Sequence[_Decided], run: ReviewRun, context: JobContext, objects: Objects) -> ShardFile:

@@ -36,7 +36,7 @@ from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.review import PEOPLE, SAMPLED, Candidate, ReviewItem, Sampler, by_shard, decode_entry, stratum_of
 from tallybatch.domain.rows import NOBODY, Job, RecordClaim
 from tallybatch.domain.shards import read_zstd_lines
-from tallybatch.ports import META, Formats, Ledger, Objects
+from tallybatch.ports import META, Formats, Ledger, Objects, ProviderFormat
 from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.outcome_files import read_outcomes
 from tallybatch.steps.review_decisions import standing_decisions
@@ -197,7 +197,9 @@ class ReviewQueue:
         trouble = "" if sampled else asked.why
         return ReviewItem(
             record_id=record.record_id,
-            record_key=self.context.identity.record_key(record.record_id, record.source_version),
+            record_key=last.record_key
+            if sampled and last
+            else self.context.identity.record_key(record.record_id, record.source_version),
             business_key=record.business_key,
             why=asked.why,
             reason=(last.reason or last.code) if last and not sampled else "",
@@ -219,14 +221,14 @@ def _accepted_in(kept: _Kept, objects: Objects) -> str:
 
 def _conflicting(told: Mapping[str, list[_Kept]], reader: _Answers) -> dict[tuple[str, str], list[RawRef]]:
     """Every line of each record that was answered in more than one way, by (folder of raw objects, record_id)."""
-    folders: dict[str, set[str]] = defaultdict(set)
+    folders: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for record_id, rows in told.items():
         for outcome, _ in rows:
             if outcome.outcome is OutcomeClass.CONFLICT and outcome.raw is not None:
-                folders[_folder(outcome.raw)].add(record_id)
+                folders[_folder(outcome.raw), outcome.provider, outcome.model].add(record_id)
     found: dict[tuple[str, str], list[RawRef]] = defaultdict(list)
-    for folder, ids in folders.items():
-        for record_id, raw in reader.lines_of(folder, ids):
+    for (folder, provider, model), ids in folders.items():
+        for record_id, raw in reader.lines_of(folder, ids, provider, model):
             found[folder, record_id].append(raw)
     return found
 
@@ -240,7 +242,8 @@ class _Answers:
 
     def __init__(self, context: JobContext, objects: Objects, formats: Formats) -> None:
         self.objects = objects
-        self._format = formats(context.spec)
+        self._context, self._formats = context, formats
+        self._read_by: dict[tuple[str, str], ProviderFormat] = {}
         self._check = AnswerCheck.of(context.spec)
 
     def candidates(
@@ -252,7 +255,8 @@ class _Answers:
         lines = all_lines.get((_folder(outcome.raw), outcome.record_id), [outcome.raw])
         seen: set[str | None] = set()
         for raw in lines:
-            result = self._parse(self.objects.get_range(self._key(raw.uri), raw.offset, raw.length))
+            line = self.objects.get_range(self._key(raw.uri), raw.offset, raw.length)
+            result = self._parse(line, outcome.provider, outcome.model)
             answer = result.answer if result is not None else None
             if len(lines) > 1 and answer in seen:
                 continue
@@ -282,7 +286,7 @@ class _Answers:
             raw=raw,
         )
 
-    def lines_of(self, folder: str, record_ids: set[str]) -> Iterator[tuple[str, RawRef]]:
+    def lines_of(self, folder: str, record_ids: set[str], provider: str, model: str) -> Iterator[tuple[str, RawRef]]:
         """Every line under a folder of raw objects that answers one of these records."""
         for info in self.objects.list(self._key(folder)):
             if info.key.rpartition("/")[2].startswith(META):
@@ -290,15 +294,18 @@ class _Answers:
             offset = 0
             with self.objects.open(info.key) as stream:
                 for line in _lines(stream):
-                    result = self._parse(line)
+                    result = self._parse(line, provider, model)
                     if result is not None and result.record_id in record_ids:
                         raw = RawRef(self.objects.uri(info.key), offset, len(line), sha256_hex(line))
                         yield result.record_id, raw
                     offset += len(line) + 1
 
-    def _parse(self, line: bytes) -> RecordResult | None:
+    def _parse(self, line: bytes, provider: str, model: str) -> RecordResult | None:
+        """`model` as in `Outcome`."""
+        if (provider, model) not in self._read_by:
+            self._read_by[provider, model] = self._formats(self._context.for_target(provider, model).spec)
         try:
-            return self._format.parse(line)
+            return self._read_by[provider, model].parse(line)
         except ValueError:
             return None
 

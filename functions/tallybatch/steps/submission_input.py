@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
@@ -17,7 +17,7 @@ from tallybatch.domain.errors import Conflict
 from tallybatch.domain.lifecycle import JOB_FINAL, SubmissionState
 from tallybatch.domain.outcomes import plain_word
 from tallybatch.domain.records import ShardRecord, decode_record
-from tallybatch.domain.rows import AcceptedAnswer, RecordClaim
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim
 from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
 from tallybatch.ports import ClaimOutcome, ClaimResult, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
@@ -35,6 +35,33 @@ class Excluded(msgspec.Struct, frozen=True, omit_defaults=True):
     record_id: str
     answer: AcceptedAnswer | None = None
     owner: str = ""
+
+
+RecordKey = Callable[[str, str], str]
+"""Gives the record_key of a record_id and a source version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSlots:
+    """The slots that a record has for its one accepted answer: at the target it goes to now, and at those of the spec
+    before and after. Targets of the same model share one."""
+
+    own: RecordKey
+    earlier: tuple[RecordKey, ...]
+    later: tuple[RecordKey, ...]
+
+    @staticmethod
+    def of(context: JobContext, item: ShardItem) -> TargetSlots:
+        targets = context.spec.targets
+        here = context.for_target(item.provider, item.model).spec
+        place = next(n for n, there in enumerate(targets) if there.place == here.place)
+        keys = [there.identity(context.manifest.tenant).record_key for there in targets]
+        others = [n for n, there in enumerate(targets) if there.model_resolved != here.model_resolved]
+        return TargetSlots(
+            keys[place],
+            tuple(keys[n] for n in others if n < place),
+            tuple(keys[n] for n in others if n > place),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +90,8 @@ def read_excluded(objects: Objects, key: str) -> dict[str, Excluded]:
 def prepare_input(
     item: ShardItem, submission_key: str, context: JobContext, *, objects: Objects, ledger: Ledger, formats: Formats
 ) -> SubmissionInput:
-    """Claim the shard's records and write the request file. Doing it again changes nothing: what was excluded the
-    first time stays excluded."""
+    """Claim the shard's records at their target and write the request file. Doing it again changes nothing: what was
+    excluded the first time stays excluded. `context` is the job's own, not that of the target."""
     claims_key = context.keys.claims(item.attempt, submission_key)
     if objects.head(claims_key) is None:
         excluded = list(_claim(item, context, objects=objects, ledger=ledger))
@@ -84,7 +111,7 @@ def _write_request(
     objects: Objects,
     formats: Formats,
 ) -> SubmissionInput:
-    requests = Requests(context.spec, formats)
+    requests = Requests(context.for_target(item.provider, item.model).spec, formats)
     digest = hashlib.sha256()
     sent = 0
     with tempfile.TemporaryFile() as file:
@@ -103,18 +130,53 @@ def _write_request(
 
 
 def _claim(item: ShardItem, context: JobContext, *, objects: Objects, ledger: Ledger) -> Iterator[Excluded]:
-    identity = context.identity
+    slots = TargetSlots.of(context, item)
+    batch: list[ShardRecord] = []
+    for record in shard_records(objects, context, item.shard_sha256):
+        batch.append(record)
+        if len(batch) >= _CLAIM_BATCH:
+            yield from _claim_records(item, batch, slots, ledger)
+            batch = []
+    if batch:
+        yield from _claim_records(item, batch, slots, ledger)
+
+
+def _claim_records(
+    item: ShardItem, records: list[ShardRecord], slots: TargetSlots, ledger: Ledger
+) -> Iterator[Excluded]:
+    """Claim each record under the key of the target it goes to now, and then let go of those before. One that another
+    job had answered at a later target, or has there, is not asked here: it would be paid for twice."""
+    elsewhere = _elsewhere(item, records, slots, ledger)
+    yield from elsewhere.values()
     batch: list[RecordClaim] = []
     ids: dict[str, str] = {}
-    for record in shard_records(objects, context, item.shard_sha256):
-        key = identity.record_key(record.record_id, record.source_version)
-        ids[key] = record.record_id
-        batch.append(RecordClaim(key, item.job_key, item.attempt, plain_word(record.retry_reason)))
-        if len(batch) >= _CLAIM_BATCH:
-            yield from _claim_batch(item, batch, ids, ledger)
-            batch, ids = [], {}
+    for record in records:
+        if record.record_id not in elsewhere:
+            key = slots.own(record.record_id, record.source_version)
+            ids[key] = record.record_id
+            batch.append(RecordClaim(key, item.job_key, item.attempt, plain_word(record.retry_reason)))
     if batch:
         yield from _claim_batch(item, batch, ids, ledger)
+    for earlier in slots.earlier:
+        left = [RecordClaim(earlier(r.record_id, r.source_version), NOBODY, item.attempt) for r in records]
+        ledger.take_over_records(left, from_job=item.job_key)
+
+
+def _elsewhere(item: ShardItem, records: list[ShardRecord], slots: TargetSlots, ledger: Ledger) -> dict[str, Excluded]:
+    """By record_id. Nobody waits here for a target that comes before, so that no two jobs wait for each other."""
+    found: dict[str, Excluded] = {}
+    at_work: dict[str, bool] = {item.job_key: False, NOBODY: False}
+    for later in slots.later:
+        keys = {later(r.record_id, r.source_version): r.record_id for r in records if r.record_id not in found}
+        for key, row in ledger.records(list(keys)).items():
+            if row.answer is not None:
+                found[keys[key]] = Excluded(keys[key], answer=row.answer)
+                continue
+            if row.owner not in at_work:
+                at_work[row.owner] = _may_still_answer(row.owner, ledger)
+            if at_work[row.owner]:
+                found[keys[key]] = Excluded(keys[key], owner=row.owner)
+    return found
 
 
 def _claim_batch(item: ShardItem, batch: list[RecordClaim], ids: dict[str, str], ledger: Ledger) -> Iterator[Excluded]:

@@ -196,7 +196,8 @@ def first_generation(item: ShardItem, context: JobContext, now: float) -> Submis
         shard_id=item.shard_id,
         shard_sha256=item.shard_sha256,
         state=SubmissionState.SUBMITTING,
-        provider=context.manifest.provider,
+        provider=item.provider,
+        model=item.model or context.manifest.model_resolved,
         submission_key=submission_key(
             job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1
         ),
@@ -260,11 +261,12 @@ def _change_mine(mine: Submission, ports: Ports, change: submitting.Change) -> S
 
 
 def _send(row: Submission, context: JobContext, ports: Ports) -> ProviderJob:
+    target = context.for_target(row.provider, row.model).spec
     return ports.provider.create(
         submission_key=row.submission_key,
         file_id=row.file_id,
-        endpoint=context.manifest.endpoint,
-        model=context.manifest.model_resolved,
+        endpoint=target.endpoint,
+        model=target.model_resolved,
         output_uri=ports.objects.uri(context.keys.provider_output(row.submission_key)),
         deadline_s=context.spec.limits.deadline.total_seconds(),
     )

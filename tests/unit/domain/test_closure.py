@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import msgspec
@@ -335,3 +336,15 @@ def test_given_a_closure_when_stored_then_it_comes_back_the_same() -> None:
     made = msgspec.structs.replace(closure(), submissions=(entry,))
     assert msgspec.json.decode(msgspec.json.encode(made), type=Closure) == made
     assert made.failed_total == 3
+
+
+def test_given_an_attempt_at_two_targets_when_taken_shard_by_shard_then_each_stream_gives_its_part() -> None:
+    """Each target's shards are in the manifest's order by themselves, not together."""
+    row = partial(Row, outcome=OutcomeClass.SUCCEEDED, tries=1)
+    rows = AttemptRows([("k", row("a", "s1")), ("k", row("c", "s2"))], [("m", row("b", "s1")), ("m", row("d", "s2"))])
+
+    assert [[(key, one.record_id) for key, one in rows.take(shard)] for shard in ("s1", "s2")] == [
+        [("k", "a"), ("m", "b")],
+        [("k", "c"), ("m", "d")],
+    ]
+    assert not rows.left_over

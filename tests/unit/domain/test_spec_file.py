@@ -212,7 +212,6 @@ fallback: [{provider: bedrock}]
         (10, "generation.temperature"),
         (11, "output.schema.type"),
         (12, "retention.raw"),
-        (13, "fallback"),
         (13, "fallback[0].model"),
     ]
 

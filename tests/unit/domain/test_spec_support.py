@@ -27,7 +27,6 @@ def the_problem(text: str) -> Problem:
 UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
     ("generation: {tools: [{type: web_search}]}", "generation.tools"),
-    ("fallback: [{provider: bedrock, model: 'amazon.nova-lite-v1:0'}]", "fallback"),
 ]
 
 
@@ -56,8 +55,6 @@ def test_given_a_key_of_a_later_release_with_a_wrong_value_when_read_then_the_va
     assert reason in next(p.reason for p in problems_of(BASE + text) if p.key == key and p.code != "not_supported")
 
 
-@pytest.mark.parametrize(
-    "text", ["fallback: []", "canary: null", "retry: {small_set: wait}", "limits: {priority: normal}"]
-)
+@pytest.mark.parametrize("text", ["canary: null", "retry: {small_set: wait}", "limits: {priority: normal}"])
 def test_given_a_key_of_a_later_release_at_its_default_when_read_then_it_is_accepted(text: str) -> None:
     assert spec_of(BASE + text) == spec_of(BASE)
