@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.e2e.conftest import load_scenario
-from tests.outcomes.expected import ALL_FAILED, AT_ONCE, IN_ORDER, PEOPLE, PLAIN, SMALL_SETS
+from tests.outcomes.expected import AT_ONCE, IN_ORDER
+from tests.outcomes.expected_jobs import ALL_FAILED, SMALL_SETS
+from tests.outcomes.expected_records import PEOPLE, PLAIN
 from tests.outcomes.look import Cell
 from tests.outcomes.play import play
 from tests.outcomes.stage import Stage
@@ -44,6 +46,6 @@ def test_given_the_table_when_read_then_no_case_and_no_cell_stands_for_two() -> 
     cases = [*IN_ORDER, *AT_ONCE, *SMALL_SETS]
     names = [case.name for case in cases] + [case.again.name for case in cases if case.again]
     assert len(names) == len(set(names))
-    named = [group.cell for case in cases for group in case.groups if group.cell]
-    assert len(named) == len(set(named)) >= 25
+    named = [(group.cell, name) for case in cases for group in case.groups for name in case.providers if group.cell]
+    assert len(named) == len(set(named)) >= 75
     assert all(len({group.tag for group in case.groups}) == len(case.groups) for case in cases)

@@ -11,6 +11,8 @@ PROVIDERS = ("openai", "bedrock", "gemini")
 PAID = frozenset({"succeeded", "truncated", "refused", "unqualified", "conflict"})
 """Outcomes of answers that came back, which is what a provider bills."""
 BY_PEOPLE = "accepted by people"
+AT = " at "
+"""Before the provider that a record fell back to: `succeeded at gemini`."""
 NEVER = "not asked"
 """Stands for the history of a record that was in no attempt."""
 
@@ -138,7 +140,7 @@ def stands(ends: str) -> str:
 
 
 def paid_answers(ends: Mapping[str, int]) -> int:
-    return sum(count * sum(word in PAID for word in _words(text)) for text, count in ends.items())
+    return sum(count * sum(word.partition(AT)[0] in PAID for word in _words(text)) for text, count in ends.items())
 
 
 def _words(ends: str) -> list[str]:

@@ -13,6 +13,7 @@ from tallybatch.domain.review import PEOPLE
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.steps import explain_record
 from tests.outcomes.cases import (
+    AT,
     BY_PEOPLE,
     NEVER,
     Case,
@@ -82,7 +83,7 @@ class Look:
     def _record(self, key: str) -> str:
         """Its outcomes attempt by attempt, and where it stands."""
         story = explain_record.run(self.job, key, explain_record.Ports(self.stage.line.objects, self.stage.line.ledger))
-        words = _words(story["attempts"])
+        words = _words(story["attempts"], self.provider)
         if story["published"] and story["stands"] != "accepted":
             return f"{' > '.join(words)}: published, and {story['stands']}"
         return f"{' > '.join(words) or NEVER}: {_STANDS.get(story['stands'], 'open')}"
@@ -186,20 +187,22 @@ class Look:
         return from_bytes(self.stage.line.objects.get(key), where=key)
 
 
-def _words(attempts: Iterable[Mapping[str, Any]]) -> list[str]:
+def _words(attempts: Iterable[Mapping[str, Any]], provider: str) -> list[str]:
     """A record that waits does so in as many attempts as it takes: that is told once."""
     words: list[str] = []
     for told in attempts:
-        word = _word(told)
+        word = _word(told, provider)
         if word != OutcomeClass.WAITING or words[-1:] != [word]:
             words.append(word)
     return words
 
 
-def _word(told: Mapping[str, Any]) -> str:
-    outcome = told["outcome"] or "not reconciled"
-    by_people = told.get("provider") == PEOPLE and outcome == OutcomeClass.SUCCEEDED
-    return BY_PEOPLE if by_people else str(outcome)
+def _word(told: Mapping[str, Any], provider: str) -> str:
+    outcome = str(told["outcome"] or "not reconciled")
+    at = told.get("provider")
+    if at == PEOPLE:
+        return BY_PEOPLE if outcome == OutcomeClass.SUCCEEDED else outcome
+    return f"{outcome}{AT}{at}" if at and at != provider else outcome
 
 
 def _by_class(rows: list[dict[str, Any]]) -> dict[str, int]:

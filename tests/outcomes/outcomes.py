@@ -17,7 +17,8 @@ from pathlib import Path
 
 from infra.local import stack
 from tests.outcomes.cases import PROVIDERS, Case
-from tests.outcomes.expected import AT_ONCE, IN_ORDER, LEAST, SLOW_S, SMALL_SETS
+from tests.outcomes.expected import AT_ONCE, IN_ORDER
+from tests.outcomes.expected_jobs import LEAST, SLOW_S, SMALL_SETS
 from tests.outcomes.look import Cell
 from tests.outcomes.play import play
 from tests.outcomes.stage import Stage
@@ -50,7 +51,8 @@ def run(stage: Stage, providers: Collection[str]) -> list[Cell]:
     with ThreadPoolExecutor(len(out)) as waiting, ThreadPoolExecutor(WORKERS) as working:
         list(waiting.map(lambda provider: _drop_in_order(stage, provider), providers))
         played = [waiting.submit(_played, stage, case, provider, dropped=True) for case, provider in out]
-        played += [working.submit(_played, stage, case, provider) for case in AT_ONCE for provider in providers]
+        at_once = [(case, name) for case in AT_ONCE for name in providers if name in case.providers]
+        played += [working.submit(_played, stage, case, provider) for case, provider in at_once]
         _let_the_slow_end(stage, providers)
         cells += [cell for one in played for cell in one.result()]
         if "bedrock" in providers:

@@ -19,7 +19,7 @@ from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.rows import Job
 from tallybatch.settings import PREFIX, MinimumSettings
 from tests.outcomes.cases import Action, Case, Group, title
-from tests.outcomes.expected import QUICK
+from tests.outcomes.expected_jobs import QUICK
 from tests.support.deployed import Deployed, fresh_tenant
 from tests.support.films import MODELS
 
@@ -52,7 +52,7 @@ def spec_text(case: Case, provider: str) -> str:
     model, endpoint = MODELS[provider]
     document = {**SPEC, "provider": provider, "model": model, "endpoint": endpoint}
     for section, keys in case.spec.items():
-        document[section] = {**document.get(section, {}), **keys}
+        document[section] = {**document.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
     return yaml.safe_dump(document, sort_keys=False)
 
 
