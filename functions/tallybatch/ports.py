@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Protocol
 
+from tallybatch.domain.budgets import Budget, BudgetHold
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 from tallybatch.domain.quota_rows import Hold, QuotaChange, QuotaPool
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
@@ -132,7 +133,22 @@ class QuotaLedger(Protocol):
         not."""
 
 
-class Ledger(QuotaLedger, Protocol):
+class BudgetLedger(Protocol):
+    """Budgets. One that is not stored has version 0 and no limit of its own."""
+
+    def budget(self, tenant: str, period: str) -> Budget: ...
+
+    def budget_hold(self, tenant: str, period: str, job_key: str) -> BudgetHold | None: ...
+
+    def budget_holds(self, tenant: str, period: str) -> Iterator[BudgetHold]:
+        """Of all jobs, by job_key."""
+
+    def move_budget(self, budget: Budget, hold: BudgetHold | None = None) -> bool:
+        """In one transaction: write the totals if the stored version is still `budget.version` (they get the next), and
+        the hold. False, and nothing is changed, if not."""
+
+
+class Ledger(QuotaLedger, BudgetLedger, Protocol):
     """The single table. Every write is conditional; a write whose reply was lost is recognised by its own nonce."""
 
     def job(self, job_key: str) -> Job | None: ...

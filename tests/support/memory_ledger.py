@@ -10,15 +10,17 @@ import msgspec
 
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
 from tallybatch.ports import ClaimOutcome, ClaimResult
+from tests.support.memory_budgets import MemoryBudgets
 from tests.support.memory_quotas import MemoryQuotas
 
 _CasRow = TypeVar("_CasRow", Job, Submission)
 _Key = TypeVar("_Key", str, tuple[str, int, str])
 
 
-class MemoryLedger(MemoryQuotas):
+class MemoryLedger(MemoryQuotas, MemoryBudgets):
     def __init__(self) -> None:
-        super().__init__()
+        MemoryQuotas.__init__(self)
+        MemoryBudgets.__init__(self)
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._submissions: dict[tuple[str, int, str], Submission] = {}

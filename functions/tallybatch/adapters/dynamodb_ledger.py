@@ -1,5 +1,5 @@
 """The port Ledger on the single DynamoDB table: jobs, submissions and pins; records are in `dynamodb_records`,
-quota pools in `dynamodb_quotas`.
+quota pools in `dynamodb_quotas`, budgets in `dynamodb_budgets`.
 
 Table: partition key `pk`, sort key `sk`, both strings. Index `jobs` (all attributes): partition key `listing`, sort key
 `listed_at`; only job items carry them.
@@ -17,6 +17,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from tallybatch.adapters.aws_errors import calling, error_code
+from tallybatch.adapters.dynamodb_budgets import DynamoDBBudgets
 from tallybatch.adapters.dynamodb_items import (
     Item,
     attribute,
@@ -31,6 +32,7 @@ from tallybatch.adapters.dynamodb_items import (
 )
 from tallybatch.adapters.dynamodb_quotas import DynamoDBQuotas
 from tallybatch.adapters.dynamodb_records import DynamoDBRecords
+from tallybatch.domain.budgets import Budget, BudgetHold
 from tallybatch.domain.errors import LedgerBusy
 from tallybatch.domain.quota_rows import Hold, QuotaChange, QuotaPool
 from tallybatch.domain.rows import AcceptedAnswer, Job, RecordClaim, RecordRow, Submission
@@ -67,6 +69,7 @@ class DynamoDBLedger:
         self._table = table
         self._records = DynamoDBRecords(client, table, workers=workers, sleep=sleep)
         self._quotas = DynamoDBQuotas(client, table)
+        self._budgets = DynamoDBBudgets(client, table)
 
     def job(self, job_key: str) -> Job | None:
         item = self._read(job_pk(job_key), JOB_SK)
@@ -177,6 +180,18 @@ class DynamoDBLedger:
 
     def move_quota(self, pool: QuotaPool, move: QuotaMove) -> bool:
         return self._quotas.move(pool, move)
+
+    def budget(self, tenant: str, period: str) -> Budget:
+        return self._budgets.budget(tenant, period)
+
+    def budget_hold(self, tenant: str, period: str, job_key: str) -> BudgetHold | None:
+        return self._budgets.hold(tenant, period, job_key)
+
+    def budget_holds(self, tenant: str, period: str) -> Iterator[BudgetHold]:
+        return self._budgets.holds(tenant, period)
+
+    def move_budget(self, budget: Budget, hold: BudgetHold | None = None) -> bool:
+        return self._budgets.move(budget, hold)
 
     def _read(self, pk: str, sk: str) -> Item | None:
         with calling(f"table {self._table} {pk}/{sk}", LedgerBusy):

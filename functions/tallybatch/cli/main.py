@@ -15,6 +15,7 @@ import typer.main
 from tallybatch.cli import (
     approving,
     backfill,
+    budgeting,
     cancelling,
     costs,
     explaining,
@@ -112,6 +113,7 @@ app.add_typer(specs.app, name="spec")
 app.command()(planning.plan)
 app.command()(planning.prices)
 app.command()(costs.cost)
+app.add_typer(budgeting.app, name="budget")
 app.command()(submit.submit)
 app.command()(jobs.jobs)
 app.command()(jobs.show)

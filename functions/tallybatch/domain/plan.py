@@ -200,3 +200,12 @@ def polls_in(seconds: float) -> int:
         polls += 1
         pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_S)
     return polls
+
+
+class _WorstCase(msgspec.Struct):
+    cost_high_usd: str | None = None
+
+
+def worst_case(plan: bytes) -> str | None:
+    """Dollars, of a stored plan; null if nobody can tell."""
+    return msgspec.json.decode(plan, type=_WorstCase).cost_high_usd

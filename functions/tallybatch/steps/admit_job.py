@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass
 
 from tallybatch.contracts import JobInput, QuotaReply
+from tallybatch.domain.errors import NotFound
+from tallybatch.domain.layout import JobKeys
+from tallybatch.domain.plan import worst_case
 from tallybatch.domain.quota_rows import RANKS, Amount, Hold, place
 from tallybatch.domain.quotas import ADMISSION
 from tallybatch.ports import Clock, Ledger, Objects
-from tallybatch.steps import quota
+from tallybatch.steps import budget, quota
 from tallybatch.steps.job_context import load_job
 
 WORKLOAD = "jobs"
@@ -45,6 +48,7 @@ def run(request: JobInput, ports: Ports) -> QuotaReply:
     )
     decision = quota.ask(wish, ports.ledger, ports.clock)
     if decision.granted:
+        _set_aside(request, ports)
         return QuotaReply(status="go")
     job = ports.ledger.job(request.job_key)
     if job is not None and (job.cancel_requested_at or (job.deadline_at and now >= job.deadline_at)):
@@ -53,6 +57,19 @@ def run(request: JobInput, ports: Ports) -> QuotaReply:
     left = job.deadline_at - now if job is not None and job.deadline_at else math.inf
     wait_s = max(1, math.ceil(min(decision.wait_s, left)))
     return QuotaReply(status="wait", wait_s=wait_s, position=decision.position, why=decision.never)
+
+
+def _set_aside(request: JobInput, ports: Ports) -> None:
+    """The job's worst case, of its tenant's budget. Raises `Permanent` if that is more than is left."""
+    job = ports.ledger.job(request.job_key)
+    if job is None or job.cancel_requested_at:
+        return
+    try:
+        plan = ports.objects.get(JobKeys(request.tenant, request.job_key).plan)
+    except NotFound:
+        budget.reserve(job, None, ports.ledger, ports.clock)
+    else:
+        budget.reserve(job, worst_case(plan), ports.ledger, ports.clock)
 
 
 def leave(job_key: str, ledger: Ledger, clock: Clock) -> bool:

@@ -10,12 +10,12 @@ from tallybatch.contracts import FailInput, SealReply
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import ApprovalExpired, ApprovalRejected, NotFound
 from tallybatch.domain.layout import JobKeys
-from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, JobState
 from tallybatch.domain.manifest import Manifest
 from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import failure_report
 from tallybatch.report.write import write_report
-from tallybatch.steps import admit_job
+from tallybatch.steps import admit_job, budget
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.transitions import advance_job
 
@@ -57,6 +57,8 @@ def run(request: FailInput, ports: Ports) -> SealReply:
             _EVENTS[ending],
             {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason},
         )
+    if job.state in JOB_FINAL:
+        budget.end(job, ports.ledger, ports.clock)
     admit_job.leave(request.job_key, ports.ledger, ports.clock)
     return SealReply(tenant=job.tenant, job_key=job.job_key, state=job.state.value)
 

@@ -23,6 +23,7 @@ from tallybatch.domain.review import PEOPLE
 from tallybatch.domain.rows import ON_DEMAND, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL
 from tallybatch.ports import Clock, Ledger, Objects
+from tallybatch.steps import budget
 from tallybatch.steps.acknowledgements import acknowledged_ids
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.job_sets import attempt_rows, record_ids
@@ -49,6 +50,7 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
         deadline_at=job.deadline_at,
         partial=bool(job.partial_requested_at),
     )
+    budget.settle(job, ports.ledger, ports.clock, closed=False)
     _stop_if_nothing_was_taken(closure, context)
     reply = ReconcileReply(
         tenant=request.tenant,

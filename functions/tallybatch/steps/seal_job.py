@@ -11,14 +11,14 @@ from tallybatch.contracts import JobInput, SealReply
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import LedgerBusy, NotClosed
 from tallybatch.domain.layout import ResultKeys
-from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, JobState
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import merged
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Formats, Ledger, Objects
 from tallybatch.report.build import Report, final_counts, job_report
 from tallybatch.report.write import write_report
-from tallybatch.steps import admit_job
+from tallybatch.steps import admit_job, budget
 from tallybatch.steps.certification import Certified, certificate_key, certify
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.previous_job import note_latest, previous_report
@@ -42,6 +42,9 @@ class Ports:
 
 def run(request: JobInput, ports: Ports) -> SealReply:
     reply = _end(request, ports)
+    job = ports.ledger.job(request.job_key)
+    if job is not None and job.state in JOB_FINAL:
+        budget.end(job, ports.ledger, ports.clock)
     admit_job.leave(request.job_key, ports.ledger, ports.clock)
     return reply
 

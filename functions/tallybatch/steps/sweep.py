@@ -16,7 +16,7 @@ from tallybatch.domain.identity import execution_name
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Executions, Ledger, Objects, ProviderApi
-from tallybatch.steps import provider_files, quota_sweep
+from tallybatch.steps import budget, provider_files, quota_sweep
 from tallybatch.steps.provider_sweep import Findings, ProviderSweep
 from tallybatch.steps.submit_shard import place_of
 
@@ -54,6 +54,8 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
     restarted: list[str] = []
     stale: list[str] = []
     for job in ports.ledger.jobs(since=since):
+        if job.state in JOB_FINAL:
+            budget.end(job, ports.ledger, ports.clock)
         if started := _restarted(job, ports):
             restarted.append(started)
         elif _is_given_up(job):
