@@ -58,3 +58,11 @@ def test_given_a_key_of_a_later_release_with_a_wrong_value_when_read_then_the_va
 @pytest.mark.parametrize("text", ["canary: null", "retry: {small_set: wait}", "limits: {priority: normal}"])
 def test_given_a_key_of_a_later_release_at_its_default_when_read_then_it_is_accepted(text: str) -> None:
     assert spec_of(BASE + text) == spec_of(BASE)
+
+
+def test_given_no_list_of_fields_when_strata_are_named_then_they_may_be_those_of_the_template() -> None:
+    assert spec_of(BASE + "canary: {records: 50, strata: [title]}").canary is not None
+
+    problem = the_problem(BASE + "canary: {records: 50, strata: [titel]}")
+    assert (problem.key, problem.code) == ("canary.strata[0]", "unknown_field")
+    assert "did you mean 'title'?" in problem.reason
