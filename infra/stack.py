@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.bundling import NOT_SHIPPED, package, source_package
+from infra.constructs.athena import CostTables
 from infra.constructs.bedrock import Bedrock
 from infra.constructs.events import Bus, Intake
 from infra.constructs.functions import FunctionCode, Functions
@@ -129,9 +130,11 @@ class TallybatchStack(Stack):
             queues={**functions.queues, "Intake": intake.queue, "Schedules": schedules.queue},
             state_machine=state_machine,
         )
+        tables = CostTables(self, "Costs", bucket_name=storage.bucket.bucket_name)
         for name, value in {
             "Bucket": storage.bucket.bucket_name,
             "Table": ledger.table.table_name,
+            "CostDatabase": tables.database.ref,
             "StateMachineArn": state_machine.state_machine_arn,
             "EventBus": bus.event_bus_name,
             "OpenAISecret": secrets.openai.secret_arn,

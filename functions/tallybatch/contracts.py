@@ -84,7 +84,7 @@ class Orphan(Contract):
     tokens: dict[str, int] | None = None
     """As billed, of a job that has ended; null where the provider does not tell."""
     cost_usd: str | None = None
-    """Null while nothing has a price."""
+    """By its tokens, at the rates of the job that it was made for; null where one of these is not known."""
 
 
 class SweepGap(Contract):

@@ -82,7 +82,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.Sweep: Profile(
             lists_jobs=True,
-            reads=("provider/",),
+            reads=("provider/", "jobs/"),
             writes=("deletions/",),
             table=HOLD_QUOTA,
             memory_mb=1024,

@@ -137,7 +137,7 @@ def _violations(meter: dict[str, Any]) -> int:
         meter.get("bedrock", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,
         meter.get("gemini", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,
     )
-    refused: int = sum(level["all"]["refused"] for level in meter.values())
+    refused = sum(int(level["all"]["refused"]) for level in meter.values())
     return refused + sum(peaks)
 
 

@@ -13,7 +13,7 @@ from tallybatch.settings import FUNCTIONS
 READS = {
     "AdmitJob": {"jobs/"},
     "ReserveQuota": set(),
-    "BuildManifest": {"inbox/", "specs/", "golden/", "jobs/", "quarantine/"},
+    "BuildManifest": {"inbox/", "specs/", "golden/", "prices/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
     "PlanAttempt": {"jobs/", "review/"},
     "SubmitShard": {"jobs/"},

@@ -222,6 +222,7 @@ def test_an_address_for_alarms_is_subscribed(tmp_path: Path) -> None:
 def test_the_outputs_are_those_that_the_cli_reads(template: Mapping[str, Any]) -> None:
     assert set(template["Outputs"]) == {
         "Bucket",
+        "CostDatabase",
         "Table",
         "StateMachineArn",
         "EventBus",

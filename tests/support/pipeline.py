@@ -134,7 +134,7 @@ class Pipeline(StateMachine):
             return self.on_demand
         key = f"{name}, on demand"
         if key not in self.elsewhere:
-            self.elsewhere[key] = self.port(lane(name, self.simulator))
+            self.elsewhere[key] = self.port(lane(name, self.simulator, key=API_KEY))
         found: OnDemand = self.elsewhere[key]
         return found
 

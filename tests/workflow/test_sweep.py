@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -206,6 +207,9 @@ def test_given_a_job_that_shows_up_after_its_shard_was_reconciled_when_it_has_en
     found = row(pipeline, item)
     assert (found.ghosts, found.anomalies["duplicate_submission"]) == ((twin,), 1)
     assert found.duplicate_tokens == orphan.tokens
+    billed = pipeline.simulator.control.journal()["billed_nano_usd"]
+    assert found.cost_nano_usd + found.duplicate_cost_nano_usd == billed
+    assert Decimal(orphan.cost_usd or "0").scaleb(9) == found.duplicate_cost_nano_usd
     both = {kind: found.tokens.get(kind, 0) + count for kind, count in found.duplicate_tokens.items()}
     assert both == journal(pipeline)["tokens_billed"]
     assert pipeline.sweep().known == 2

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tallybatch.domain.outcomes import ACCEPTED, OutcomeClass, Usage
-from tallybatch.domain.prices import Price, pricer
+from tallybatch.domain.prices import Price, Pricer, bulk_pricer, pricer
 from tallybatch.domain.tally import ShardTally, Tallied, total_usage
 
 STRANGERS = "unknown"
@@ -38,7 +38,9 @@ class Biller:
     """Prices the records of one submission."""
 
     def __init__(self, price: Price | None) -> None:
-        self._price = pricer(price)
+        self.price = pricer(price)
+        self.bulk = bulk_pricer(price)
+        """For the tokens of many requests together."""
 
     def record(self, back: Tallied) -> int | None:
         """Nano-dollars of what the bound job did for a record; None if that cannot be told, as for an answer whose
@@ -46,12 +48,12 @@ class Biller:
         if back.billed is None:
             usage = back.result.usage
             if usage.input or usage.output:
-                return self._price(usage)
+                return self.price(usage)
             return None if back.result.outcome in _TOKENS_COME_WITH else 0
         return self.all(back.billed)
 
     def all(self, usages: Iterable[Usage]) -> int | None:
-        costs = [self._price(usage) for usage in usages]
+        costs = [self.price(usage) for usage in usages]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
@@ -72,26 +74,26 @@ def settle(
     booked = Counter({outcome.value: cost for outcome, cost in records.items() if cost})
     unpriced = unpriced_records + unread_jobs + tally.unpriced_calls
 
-    def book(kind: str, usages: Iterable[Usage]) -> None:
+    def book(kind: str, usages: Iterable[Usage], price: Pricer) -> None:
         nonlocal unpriced
         for usage in usages:
-            cost = biller.all([usage])
+            cost = price(usage)
             unpriced += cost is None
             if cost:
                 booked[kind] += cost
 
-    book(STRANGERS, tally.strangers)
+    book(STRANGERS, tally.strangers, biller.price)
     unread = _beyond(told, tally.usage)
     if unread is not None:
-        book(UNREAD, [unread])
+        book(UNREAD, [unread], biller.bulk)
     elif not told:
         unpriced += lost
     by_class = dict(booked)
     booked.clear()
-    book("", tally.ghost_usage)
+    book("", tally.ghost_usage, biller.price)
     unread = _beyond(ghosts_told, total_usage(tally.ghost_usage))
     if unread is not None:
-        book("", [unread])
+        book("", [unread], biller.bulk)
     return Costs(by_class=dict(sorted(by_class.items())), duplicates=booked[""], unpriced=unpriced)
 
 

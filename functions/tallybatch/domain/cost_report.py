@@ -72,7 +72,7 @@ def facts_of(job: Job, submissions: Sequence[Submission], *, human_nano_usd: int
     for row in submissions:
         yield from _of_submission(job, row)
     in_review = job.counts.get("in_review", 0)
-    keys = _keys(job, job.provider, job.updated_at)
+    keys = _keys(job, job.provider, "", job.updated_at)
     if in_review:
         counts = {"in_review": in_review}
         yield Fact({**keys, "class": HUMAN}, {HUMAN: in_review * human_nano_usd}, counts)
@@ -114,7 +114,7 @@ def grouped(facts: Iterable[Fact], by: Sequence[str]) -> tuple[list[dict[str, An
 
 def _of_submission(job: Job, row: Submission) -> Iterator[Fact]:
     """One fact for each class of outcome that the submission has, one for duplicates, and one for its records."""
-    keys = _keys(job, row.provider, row.submitted_at or row.updated_at)
+    keys = _keys(job, row.provider, row.model, row.submitted_at or row.updated_at)
     spent = money([(row.attempt, row.costs, row.duplicate_cost_nano_usd, 0)])
     published = job.state is JobState.COMPLETED
     for line in LINES:
@@ -141,11 +141,11 @@ def _counts(row: Submission, line: str, *, published: bool) -> dict[str, int]:
     return {name: count for name, count in told.items() if count}
 
 
-def _keys(job: Job, provider: str, moment: float) -> dict[str, str]:
+def _keys(job: Job, provider: str, model: str, moment: float) -> dict[str, str]:
     return {
         "tenant": job.tenant,
         "spec": job.spec,
-        "model": f"{provider or job.provider} {job.model_resolved}".strip(),
+        "model": f"{provider or job.provider} {model or job.model_resolved}".strip(),
         "day": datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d"),
     }
 

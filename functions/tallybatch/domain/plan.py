@@ -9,7 +9,7 @@ from tallybatch.domain.canary import waves
 from tallybatch.domain.estimate import Tokens, estimate
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.outcomes import Usage
-from tallybatch.domain.prices import Price, find, pricer, usd
+from tallybatch.domain.prices import Lane, Price, find, pricer, usd
 from tallybatch.domain.retries import MAX_BACKOFF_S
 from tallybatch.domain.spec import Spec
 
@@ -82,15 +82,17 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_of(manifest: Manifest, spec: Spec, *, syntax_bytes: int) -> JobPlan:
     """`syntax_bytes`: of a request line that are no text, 0 for native files."""
-    records, shards, attempts = manifest.expected_record_count, len(manifest.shards), spec.retry.max_attempts
+    records, shards = manifest.expected_record_count, len(manifest.shards)
+    tries = spec.retry.max_attempts * len(spec.targets)
     canary_jobs = -(-manifest.canary_records // spec.shards.max_records)
     parallel = spec.shards.max_parallel
     sizes = waves(shards, parallel) if manifest.canary_records else [shards]
     rounds = bool(canary_jobs) + sum(-(-size // parallel) for size in sizes)
     request_bytes = sum(shard.bytes for shard in manifest.shards)
     tokens = estimate(spec, records=records, request_bytes=request_bytes, syntax_bytes=syntax_bytes)
-    price = find(manifest.prices, spec.provider, manifest.model_resolved, spec.lane)
-    low, high = _cost(tokens, records, _caps(tokens, records, spec), price, _dearest(manifest, spec, price))
+    price = _price(manifest, spec, spec.lane)
+    caps = _caps(tokens, records, spec)
+    low, high = _cost(tokens, records, caps, manifest, spec)
     calls = aws_cost.counted(
         records=records,
         sent=records,
@@ -110,9 +112,9 @@ def plan_of(manifest: Manifest, spec: Spec, *, syntax_bytes: int) -> JobPlan:
         waves=sizes,
         request_bytes=request_bytes,
         estimated_input_tokens=tokens.likely_input,
-        worst_case_input_tokens=tokens.worst_input * attempts,
+        worst_case_input_tokens=tokens.worst_input * tries,
         least_output_tokens=tokens.least_output,
-        worst_case_output_tokens=None if tokens.most_output is None else sum(_caps(tokens, records, spec)) * records,
+        worst_case_output_tokens=None if tokens.most_output is None else sum(caps) * records * len(spec.targets),
         provider_jobs=shards + canary_jobs if spec.lane == "batch" else 0,
         history_events={
             "job": job_events(
@@ -141,26 +143,29 @@ def _caps(tokens: Tokens, records: int, spec: Spec) -> list[int]:
     return caps
 
 
-def _dearest(manifest: Manifest, spec: Spec, price: Price | None) -> Price | None:
-    """Records that are too few for a job, or near the deadline, go one by one at another price."""
-    also = spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None
-    single = find(manifest.prices, spec.provider, manifest.model_resolved, "on_demand") if also else None
-    return single if single is not None and price is not None else price
-
-
 def _cost(
-    tokens: Tokens, records: int, caps: list[int], price: Price | None, dearest: Price | None
+    tokens: Tokens, records: int, caps: list[int], manifest: Manifest, spec: Spec
 ) -> tuple[int | None, int | None]:
-    """Nano-dollars, low and high. Each record as the mean one, rounded up."""
-    if price is None or dearest is None or not records:
-        return None, None
+    """Nano-dollars, low and high, each record as the mean one, rounded up. High: all attempts at each target, and at
+    the price of single calls where records that are too few, or near the deadline, may go that way."""
     likely, worst = -(-tokens.likely_input // records), -(-tokens.worst_input // records)
-    low = pricer(price)(Usage(input=likely, output=tokens.least_output // records))
+    low = pricer(_price(manifest, spec, spec.lane))(Usage(input=likely, output=tokens.least_output // records))
     if tokens.most_output is None:
         return _times(low, records), None
-    tries = [pricer(dearest)(Usage(input=worst, output=cap)) for cap in caps]
-    high = None if None in tries else sum(cost for cost in tries if cost is not None)
+    lanes: set[Lane] = {spec.lane}
+    if spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None:
+        lanes.add("on_demand")
+    high: int | None = 0
+    for there in spec.targets:
+        for cap in caps:
+            each = [pricer(_price(manifest, there, lane))(Usage(input=worst, output=cap)) for lane in lanes]
+            known = [cost for cost in each if cost is not None]
+            high = None if high is None or len(known) < len(each) else high + max(known)
     return _times(low, records), _times(high, records)
+
+
+def _price(manifest: Manifest, spec: Spec, lane: Lane) -> Price | None:
+    return find(manifest.prices, spec.provider, spec.model_resolved, lane)
 
 
 def _times(cost: int | None, records: int) -> int | None:
@@ -170,7 +175,7 @@ def _times(cost: int | None, records: int) -> int | None:
 def _longest_s(rounds: int, spec: Spec) -> int:
     deadline = round(spec.limits.deadline.total_seconds())
     first = spec.retry.backoff.total_seconds()
-    again = spec.retry.max_attempts - 1
+    again = spec.retry.max_attempts * len(spec.targets) - 1
     pauses = sum(min(first * (1 << number), max(MAX_BACKOFF_S, first)) for number in range(again))
     return min(deadline, round((rounds + again) * DAY_S + pauses))
 

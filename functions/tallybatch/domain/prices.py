@@ -111,6 +111,11 @@ def _of_tier(tier: Rates) -> Pricer:
     return cost
 
 
+def bulk_pricer(price: Price | None) -> Pricer:
+    """For the tokens of many requests together: at the rates of short ones, for nobody knows how long each was."""
+    return pricer(price.model_copy(update={"tiers": price.tiers[:1]}) if price is not None else None)
+
+
 def find(prices: Iterable[Price], provider: str, model: str, lane: Lane) -> Price | None:
     return next(
         (price for price in prices if (price.provider, price.model, price.lane) == (provider, model, lane)), None

@@ -182,7 +182,7 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
 
 
 def _strata(spec: Spec) -> Iterator[Finding]:
-    """A shard holds only the fields that may leave the account: those that are named, or else that the template uses."""
+    """A shard holds only the fields that may leave the account: those named, or else those that the template uses."""
     used = templates.variables(spec.prompt.user) if spec.prompt is not None else frozenset()
     fields = list(spec.input.fields) or sorted(used)
     for number, name in enumerate(spec.canary.strata if spec.canary else ()):

@@ -277,11 +277,10 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
     if dry is not None and dry.dry_run:
         ports.objects.put(keys.spec, drop.spec_bytes, content_type="application/yaml", retention=tag)
         ports.objects.put(keys.manifest, manifest.to_bytes(), content_type="application/json", retention=tag)
-        _put_plan(manifest, drop, keys, ports)
     else:
         _put_first(ports.objects, keys.spec, drop.spec_bytes, "application/yaml", tag)
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
-        _put_plan(manifest, drop, keys, ports)
+    _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
     stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
     deadline_s = drop.spec.limits.deadline.total_seconds()

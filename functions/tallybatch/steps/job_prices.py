@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from tallybatch.domain.errors import BadInput, NotFound, Problem
-from tallybatch.domain.layout import price_keys
+from tallybatch.domain.layout import JobKeys, price_keys
+from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.plan import JobPlan
 from tallybatch.domain.price_book import PriceBook
 from tallybatch.domain.price_file import PriceFile, parse_prices, problem_of_no_price
 from tallybatch.domain.prices import Lane, Price, find
+from tallybatch.domain.rows import Submission
 from tallybatch.domain.spec import Spec
 from tallybatch.ports import Objects
 
@@ -27,6 +29,15 @@ def _user_files(objects: Objects, tenant: str) -> Iterator[PriceFile]:
         except NotFound:
             continue
         yield parse_prices(data, file=key)
+
+
+def booked_price(objects: Objects, row: Submission) -> Price | None:
+    """At which a submission of a job that has begun is booked."""
+    try:
+        manifest = Manifest.model_validate_json(objects.get(JobKeys(row.tenant, row.job_key).manifest))
+    except NotFound:
+        return None
+    return find(manifest.prices, row.provider, row.model or manifest.model_resolved, row.lane)
 
 
 def job_prices(spec: Spec, book: PriceBook, *, at: float) -> list[Price]:

@@ -16,8 +16,10 @@ from tallybatch.domain import submitting
 from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import TallybatchError
 from tallybatch.domain.lifecycle import SubmissionState
+from tallybatch.domain.prices import bulk_pricer, usd
 from tallybatch.domain.rows import ON_DEMAND, Submission
-from tallybatch.ports import TERMINAL_STATES, Clock, Events, Ledger, ProviderApi, ProviderJob
+from tallybatch.ports import TERMINAL_STATES, Clock, Events, Ledger, Objects, ProviderApi, ProviderJob
+from tallybatch.steps.job_prices import booked_price
 from tallybatch.steps.submit_shard import submission_at
 from tallybatch.steps.transitions import change_submission
 
@@ -43,8 +45,17 @@ class Findings:
 
 
 class ProviderSweep:
-    def __init__(self, provider: ProviderApi, ledger: Ledger, events: Events, clock: Clock, found: Findings) -> None:
+    def __init__(
+        self,
+        provider: ProviderApi,
+        ledger: Ledger,
+        objects: Objects,
+        events: Events,
+        clock: Clock,
+        found: Findings,
+    ) -> None:
         self._provider = provider
+        self._objects = objects
         self._ledger = ledger
         self._events = events
         self._clock = clock
@@ -77,8 +88,9 @@ class ProviderSweep:
 
     def _settle(self, job: ProviderJob, row: Submission, *, cancel: bool) -> None:
         now = self._clock.now()
+        cost = self._cost(job, row)
         row = change_submission(
-            self._ledger, row.job_key, row.attempt, row.shard_id, lambda current: _settled(current, job, now)
+            self._ledger, row.job_key, row.attempt, row.shard_id, lambda current: _settled(current, job, cost, now)
         )
         if row.provider_job_id == job.id:
             self._found.adopted.append(job.id)
@@ -86,9 +98,9 @@ class ProviderSweep:
         bound = f"is bound to {row.provider_job_id}" if row.provider_job_id else f"is {row.state}"
         late = "; it came too late for its results to be used" if row.state in _COLLECTED else ""
         why = f"superseded: attempt {row.attempt} of shard {row.shard_id} {bound}{late}"
-        self._orphan(job, row.job_key, why, cancel=cancel)
+        self._orphan(job, row.job_key, why, cancel=cancel, row=row)
 
-    def _orphan(self, job: ProviderJob, job_key: str, why: str, *, cancel: bool) -> None:
+    def _orphan(self, job: ProviderJob, job_key: str, why: str, *, cancel: bool, row: Submission | None = None) -> None:
         state = self._end(job, cancel=cancel).state
         orphan = Orphan(
             provider=self._provider.name,
@@ -99,12 +111,17 @@ class ProviderSweep:
             why=why,
             job_key=job_key,
             tokens=_tokens(job) if job.state in TERMINAL_STATES else None,
+            cost_usd=usd(self._cost(job, row)) if row is not None and job.state in TERMINAL_STATES else None,
         )
         self._found.orphans.append(orphan)
         key = f"{orphan.provider}/{orphan.provider_job_id}"
         if not self._ledger.pinned(ORPHAN_PIN, key):
             self._events.publish("OrphanFound", orphan.model_dump())
             self._ledger.pin(ORPHAN_PIN, key, uuid.uuid4().hex)
+
+    def _cost(self, job: ProviderJob, row: Submission) -> int | None:
+        """Nano-dollars of a whole job by the tokens that its provider tells; None if that cannot be told."""
+        return bulk_pricer(booked_price(self._objects, row))(job.usage) if job.usage is not None else None
 
     def _with_bill(self, job: ProviderJob) -> ProviderJob:
         """A job that has ended, with its tokens where the provider tells them: not in its list, perhaps by itself."""
@@ -135,9 +152,9 @@ class ProviderSweep:
         self._found.note(self._provider.name, why)
 
 
-def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None:
+def _settled(row: Submission, job: ProviderJob, cost: int | None, now: float) -> Submission | None:
     """The row that knows the job. After collection nobody harvests a duplicate any more, so that one is noted, together
-    with its tokens, only once its bill is final."""
+    with its tokens and its `cost`, only once its bill is final."""
     if row.lane == ON_DEMAND and row.state is not SubmissionState.RECONCILED:
         return None
     if row.state not in _COLLECTED:
@@ -150,7 +167,13 @@ def _settled(row: Submission, job: ProviderJob, now: float) -> Submission | None
     tokens = Counter(row.duplicate_tokens)
     tokens.update(_tokens(job) or {})
     anomalies = {**row.anomalies, "duplicate_submission": len(noted.ghosts)}
-    return replace(noted, duplicate_tokens=dict(tokens), anomalies=anomalies)
+    return replace(
+        noted,
+        duplicate_tokens=dict(tokens),
+        duplicate_cost_nano_usd=row.duplicate_cost_nano_usd + (cost or 0),
+        unpriced=row.unpriced + (cost is None),
+        anomalies=anomalies,
+    )
 
 
 def _tokens(job: ProviderJob) -> dict[str, int] | None:

@@ -49,7 +49,7 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
     since = ports.clock.now() - request.lookback_hours * 3600
     found = Findings()
     for _, provider in sorted(ports.providers.items()):
-        sweep = ProviderSweep(provider, ports.ledger, ports.events, ports.clock, found)
+        sweep = ProviderSweep(provider, ports.ledger, ports.objects, ports.events, ports.clock, found)
         sweep.run(since=since, cancel=request.cancel)
     restarted: list[str] = []
     stale: list[str] = []
