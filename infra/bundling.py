@@ -128,10 +128,15 @@ def _staged(target: Path) -> Iterator[Path]:
                 raise
 
 
+_AT_HOME = ("typer", "rich", "prompt-toolkit", "pygments", "markdown-it-py", "mdurl", "wcwidth", "shellingham")
+"""What libraries ask for on behalf of their own command lines; no function loads it."""
+
+
 def _install(target: Path, extras: Sequence[str]) -> None:
     """Install what uv.lock pins for the target platform, wheels only, each checked against its hash."""
     wanted = [argument for extra in sorted(extras) for argument in ("--extra", extra)]
-    requirements = _uv("export", "--frozen", "--no-dev", "--no-emit-project", "--quiet", *wanted)
+    left_out = [argument for name in _AT_HOME for argument in ("--no-emit-package", name)]
+    requirements = _uv("export", "--frozen", "--no-dev", "--no-emit-project", "--quiet", *left_out, *wanted)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "requirements.txt"
         file.write_text(requirements, encoding="utf-8")

@@ -54,6 +54,20 @@ def test_a_record_is_found_by_either_name_and_shown_to_people(operator: Operator
         assert text in said.out
 
 
+def test_an_answer_that_stays_cut_at_the_highest_cap_has_failed(operator: Operator) -> None:
+    cut = {"fault": "length", "contains": "Film 2", "times": "always"}
+    scenario(operator.pipeline.simulator.control, records=[cut])
+    spec = SPEC.replace("backoff: 1m", "backoff: 1m, raise_output_cap: {max: 800}")
+    job = operator.completed(3, spec=spec + "generation: {max_output_tokens: 400}\n")
+
+    story = operator.run("explain", job.job_key, "film-2", "--json").json
+
+    assert [(told["outcome"], told["follows"]) for told in story["attempts"]] == [
+        ("truncated", "retry"), ("truncated", "failed"),
+    ]  # fmt: skip
+    assert story["stands"] == "failed"
+
+
 def test_what_people_decided_is_told_with_who_and_when(operator: Operator) -> None:
     scenario(operator.pipeline.simulator.control, records=[{"fault": "refusal", "contains": "Film 2"}])
     operator.pipeline.push_spec(SPEC + "review: {classes: [refused]}\n")
