@@ -47,11 +47,9 @@ def test_given_a_line_when_read_then_the_shard_line_holds_keys_and_used_fields_o
     assert (record.tries, record.attempt, record.parent_shard_id) == (0, 1, "")
 
 
-SAFE = 2**53 - 1
-"""The largest integer that the reference writes (RFC 8785 knows floats only)."""
 SOURCES = st.fixed_dictionaries(
     {"id": st.text(min_size=1, max_size=4, alphabet="ab"), "100% title": st.text(max_size=8)},
-    optional={"é": st.text(max_size=3) | st.integers(-SAFE, SAFE), "x": st.text(max_size=3)},
+    optional={"é": st.text(max_size=3) | st.integers(-(1 << 53) + 1, (1 << 53) - 1), "x": st.text(max_size=3)},
 )
 
 
