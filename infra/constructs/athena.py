@@ -1,8 +1,8 @@
 """The outcome rows as a table for Athena: one Glue database, one table, partitions by projection, nothing to maintain.
 
 A partition is one job. Beside its outcome objects lie request and raw files, whose lines have none of the columns: a
-query therefore asks for `"$path" LIKE '%/outcomes.jsonl.zst'` (README, "Costs", has one). Athena reads zstd by the
-objects' ending (Athena user guide, "Use compression in Athena").
+query therefore asks for `"$path" LIKE '%/outcomes.jsonl.zst'` (README, "What it costs", has one). Athena reads zstd by
+the objects' ending (Athena user guide, "Use compression in Athena").
 """
 
 from __future__ import annotations

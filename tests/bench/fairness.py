@@ -132,7 +132,7 @@ def _dropped(many: ManyJobs, jobs: int) -> Iterator[Contender]:
 
 def _violations(meter: dict[str, Any]) -> int:
     """Refusals, and peaks above the limits, by the simulator's own counters."""
-    peaks = (
+    peaks: tuple[bool, ...] = (
         meter["openai"]["all"]["peak_tokens"] > COUNTED_TOKENS,
         meter.get("bedrock", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,
         meter.get("gemini", {"all": {"peak_jobs": 0}})["all"]["peak_jobs"] > JOBS,

@@ -182,13 +182,15 @@ def _provider_limits(spec: Spec) -> Iterator[Finding]:
 
 
 def _strata(spec: Spec) -> Iterator[Finding]:
-    """A shard holds only the fields that may leave the account."""
+    """A shard holds only the fields that may leave the account: those named, or else those that the template uses."""
+    used = templates.variables(spec.prompt.user) if spec.prompt is not None else frozenset()
+    fields = list(spec.input.fields) or sorted(used)
     for number, name in enumerate(spec.canary.strata if spec.canary else ()):
         path: Path = ("canary", "strata", number)
         if spec.is_native:
             yield Finding(path, "a native file's lines are whole requests and have no fields; remove it", "native")
-        elif name not in spec.input.fields:
-            near = nearest(name, list(spec.input.fields))
+        elif name not in fields:
+            near = nearest(name, fields)
             yield Finding(path, f"{shown(name)} is not among input.fields{near}", "unknown_field")
 
 

@@ -5,26 +5,10 @@ from pathlib import Path
 import pytest
 
 from tallybatch.domain.errors import BadInput, Problem
-from tallybatch.domain.spec import Spec
 from tallybatch.domain.spec_file import parse_spec
+from tests.support.spec_texts import BASE, problems_of, spec_of, the_problem
 
 SPECS = Path(__file__).parents[2] / "data" / "specs"
-BASE = "name: film-genre\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\n"
-
-
-def spec_of(text: str) -> Spec:
-    return parse_spec(text.encode())
-
-
-def problems_of(text: str) -> tuple[Problem, ...]:
-    with pytest.raises(BadInput) as caught:
-        parse_spec(text.encode(), file="film.yaml")
-    return caught.value.problems
-
-
-def the_problem(text: str) -> Problem:
-    (problem,) = problems_of(text)
-    return problem
 
 
 def test_given_only_the_required_keys_when_read_then_each_other_key_has_its_default() -> None:

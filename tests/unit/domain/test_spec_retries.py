@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tallybatch.domain.errors import BadInput, Problem
-from tallybatch.domain.spec import Spec
-from tallybatch.domain.spec_file import parse_spec
+from tests.support.spec_texts import BASE, spec_of, the_problem
 
-BASE = "name: film-genre\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\n"
 NATIVE = "name: n\nprovider: openai\nmodel: m-1\ninput: {format: openai}\n"
 CAPPED = BASE + "generation: {max_output_tokens: 400}\n"
-
-
-def spec_of(text: str) -> Spec:
-    return parse_spec(text.encode())
-
-
-def the_problem(text: str) -> Problem:
-    with pytest.raises(BadInput) as caught:
-        parse_spec(text.encode(), file="film.yaml")
-    (problem,) = caught.value.problems
-    return problem
 
 
 def test_given_all_retry_keys_when_read_then_they_are_kept() -> None:

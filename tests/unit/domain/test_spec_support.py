@@ -2,27 +2,7 @@
 
 import pytest
 
-from tallybatch.domain.errors import BadInput, Problem
-from tallybatch.domain.spec import Spec
-from tallybatch.domain.spec_file import parse_spec
-
-BASE = "name: film-genre\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\n"
-
-
-def spec_of(text: str) -> Spec:
-    return parse_spec(text.encode())
-
-
-def problems_of(text: str) -> tuple[Problem, ...]:
-    with pytest.raises(BadInput) as caught:
-        parse_spec(text.encode(), file="film.yaml")
-    return caught.value.problems
-
-
-def the_problem(text: str) -> Problem:
-    (problem,) = problems_of(text)
-    return problem
-
+from tests.support.spec_texts import BASE, problems_of, spec_of, the_problem
 
 UNSUPPORTED_CASES = [
     ("input: {redact: [email]}", "input.redact"),
@@ -58,3 +38,11 @@ def test_given_a_key_of_a_later_release_with_a_wrong_value_when_read_then_the_va
 @pytest.mark.parametrize("text", ["canary: null", "retry: {small_set: wait}", "limits: {priority: normal}"])
 def test_given_a_key_of_a_later_release_at_its_default_when_read_then_it_is_accepted(text: str) -> None:
     assert spec_of(BASE + text) == spec_of(BASE)
+
+
+def test_given_no_list_of_fields_when_strata_are_named_then_they_may_be_those_of_the_template() -> None:
+    assert spec_of(BASE + "canary: {records: 50, strata: [title]}").canary is not None
+
+    problem = the_problem(BASE + "canary: {records: 50, strata: [titel]}")
+    assert (problem.key, problem.code) == ("canary.strata[0]", "unknown_field")
+    assert "did you mean 'title'?" in problem.reason

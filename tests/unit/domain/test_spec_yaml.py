@@ -2,17 +2,9 @@
 
 import pytest
 
-from tallybatch.domain.errors import BadInput, Problem
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.domain.yaml_file import MAX_DEPTH, MAX_FILE_BYTES, read_yaml
-
-BASE = b"name: film-genre\nprovider: openai\nmodel: m-1\nprompt: {user: '{{ title }}'}\n"
-
-
-def problems_of(data: bytes) -> tuple[Problem, ...]:
-    with pytest.raises(BadInput) as caught:
-        parse_spec(data, file="film.yaml")
-    return caught.value.problems
+from tests.support.spec_texts import BASE, problems_of
 
 
 @pytest.mark.parametrize(
@@ -43,11 +35,11 @@ def test_given_a_file_that_is_no_yaml_mapping_when_read_then_line_and_reason_are
 
 
 def test_given_a_utf8_byte_order_mark_and_crlf_when_read_then_they_do_no_harm() -> None:
-    assert parse_spec(b"\xef\xbb\xbf" + BASE.replace(b"\n", b"\r\n")) == parse_spec(BASE)
+    assert parse_spec(b"\xef\xbb\xbf" + BASE.encode().replace(b"\n", b"\r\n")) == parse_spec(BASE.encode())
 
 
 def test_given_a_key_twice_when_read_then_both_lines_are_named() -> None:
-    (problem,) = problems_of(BASE + b"owner:\n  submitted_by: a\n  cost_center: b\n  submitted_by: c\n")
+    (problem,) = problems_of(BASE.encode() + b"owner:\n  submitted_by: a\n  cost_center: b\n  submitted_by: c\n")
 
     assert (problem.line, problem.key, problem.code) == (8, "owner.submitted_by", "duplicate_key")
     assert problem.reason == "the key appears twice, on lines 6 and 8"
@@ -115,42 +107,42 @@ def test_given_depth_without_end_when_read_then_it_is_refused(opening: bytes) ->
     ],
 )
 def test_given_a_text_that_yaml_reads_otherwise_when_read_then_the_advice_is_exact(written: str, reason: str) -> None:
-    (problem,) = problems_of(BASE + f"owner:\n  cost_center: {written}\n".encode())
+    (problem,) = problems_of(BASE.encode() + f"owner:\n  cost_center: {written}\n".encode())
 
     assert (problem.line, problem.key, problem.reason) == (6, "owner.cost_center", reason)
 
 
 @pytest.mark.parametrize("written", ["'no'", '"1.0"', "0x", "08", "a:b", "=", "!!str 1.0", "no-one"])
 def test_given_a_text_that_is_one_when_read_then_it_is_kept(written: str) -> None:
-    assert parse_spec(BASE + f"owner: {{cost_center: {written}}}\n".encode()).owner.cost_center != ""
+    assert parse_spec(BASE.encode() + f"owner: {{cost_center: {written}}}\n".encode()).owner.cost_center != ""
 
 
 @pytest.mark.parametrize("key", ["no", "1", "null", "2024-01-01"])
 def test_given_a_key_that_is_no_text_when_read_then_it_asks_for_quotes(key: str) -> None:
-    (problem,) = problems_of(BASE + f"aliases:\n  {key}: m-1\n".encode())
+    (problem,) = problems_of(BASE.encode() + f"aliases:\n  {key}: m-1\n".encode())
 
     assert (problem.line, problem.key, problem.code) == (6, f"aliases.{key}", "quote")
 
 
 @pytest.mark.parametrize("key", ["[a]", "{a: b}", "? [a]\n  "])
 def test_given_a_key_that_is_no_scalar_when_read_then_it_is_refused(key: str) -> None:
-    (problem,) = problems_of(BASE + f"aliases:\n  {key}: m-1\n".encode())
+    (problem,) = problems_of(BASE.encode() + f"aliases:\n  {key}: m-1\n".encode())
 
     assert (problem.line, problem.reason) == (6, "a key must be text")
 
 
 def test_given_json_escapes_beyond_the_basic_plane_when_read_then_they_are_one_character() -> None:
-    assert parse_spec(BASE + b'owner: {cost_center: "\\ud83d\\ude00"}').owner.cost_center == "\U0001f600"
+    assert parse_spec(BASE.encode() + b'owner: {cost_center: "\\ud83d\\ude00"}').owner.cost_center == "\U0001f600"
 
 
 def test_given_json_when_read_as_a_spec_then_it_is_one() -> None:
     data = b'{"name": "film-genre", "provider": "openai", "model": "m-1", "prompt": {"user": "{{ title }}"}}'
 
-    assert parse_spec(data) == parse_spec(BASE)
+    assert parse_spec(data) == parse_spec(BASE.encode())
 
 
 def test_given_numbers_as_json_writes_them_when_read_then_they_are_numbers() -> None:
-    assert parse_spec(BASE + b"generation: {temperature: 1e0, top_p: 5e-1}").generation == {
+    assert parse_spec(BASE.encode() + b"generation: {temperature: 1e0, top_p: 5e-1}").generation == {
         "temperature": 1.0,
         "top_p": 0.5,
     }
