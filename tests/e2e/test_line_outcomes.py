@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import load_scenario
 from tests.outcomes.expected import AT_ONCE, IN_ORDER
 from tests.outcomes.expected_jobs import ALL_FAILED, SMALL_SETS
-from tests.outcomes.expected_records import PEOPLE, PLAIN
+from tests.outcomes.expected_records import FALLBACKS, PEOPLE, PLAIN
 from tests.outcomes.look import Cell
 from tests.outcomes.play import play
 from tests.outcomes.stage import Stage
@@ -18,7 +18,7 @@ from tests.support.deployed import Deployed
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
-PLAYED = ((PLAIN, "gemini"), (PEOPLE, "bedrock"), (ALL_FAILED, "openai"))
+PLAYED = ((PLAIN, "gemini"), (PEOPLE, "bedrock"), (ALL_FAILED, "openai"), (FALLBACKS[0], "openai"))
 
 
 @pytest.fixture(scope="module")

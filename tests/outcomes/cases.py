@@ -132,7 +132,7 @@ def title(case: Case, group: Group, key: str) -> str:
 
 def last_word(ends: str) -> str:
     """The outcome that decided."""
-    return ends.rpartition(": ")[0].rpartition(" > ")[2]
+    return _words(ends)[-1].partition(AT)[0]
 
 
 def stands(ends: str) -> str:
