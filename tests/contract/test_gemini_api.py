@@ -15,6 +15,7 @@ from infra.local.simulator.client import SimulatorControl
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.adapters.providers.gemini import GeminiApi, GeminiFormat
 from tallybatch.adapters.providers.gemini.requests import EMBED, GENERATE
+from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import (
     CreateUnknown,
     Permanent,
@@ -24,7 +25,8 @@ from tallybatch.domain.errors import (
     ResultsGone,
 )
 from tallybatch.domain.lines import newline_split
-from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
+from tallybatch.domain.outcomes import OutcomeClass, RecordResult
+from tallybatch.domain.tally import total_usage
 from tallybatch.ports import ProviderApi, ProviderJob, ProviderState
 from tests.support.gemini import MODEL
 from tests.support.loopback import Loopback, Reply, Request, json_reply, serving, unused_port
@@ -96,8 +98,7 @@ def test_given_a_calm_day_when_a_job_runs_then_each_record_has_one_answer_and_th
     results = collect(api, job)
     assert Counter(result.outcome for result in results) == {OutcomeClass.SUCCEEDED: 40}
     assert {result.record_id for result in results} == {f"{n:032x}" for n in range(40)}
-    billed = {kind: sum(getattr(result.usage, kind) for result in results) for kind in Usage.__struct_fields__}
-    assert billed == control.journal()["tokens_billed"]
+    assert tokens_of(total_usage(result.usage for result in results)) == control.journal()["tokens_billed"]
 
 
 def test_given_a_server_that_answers_when_created_then_one_call_with_the_marker_and_the_key_in_a_header() -> None:

@@ -13,9 +13,11 @@ from infra.local.simulator.client import SimulatorControl
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.adapters.providers.openai import OpenAIApi, OpenAIFormat
 from tallybatch.adapters.providers.openai.requests import CHAT, EMBEDDINGS, RESPONSES
+from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import CreateUnknown, ProviderUnavailable, QuotaRefused, ResultsGone
 from tallybatch.domain.lines import newline_split
-from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
+from tallybatch.domain.outcomes import OutcomeClass, RecordResult
+from tallybatch.domain.tally import total_usage
 from tallybatch.ports import ProviderApi, ProviderFormat, ProviderJob, ProviderState
 from tests.support.simulated import GENRE_SCHEMA
 
@@ -82,8 +84,7 @@ def test_given_a_calm_day_when_a_job_runs_then_each_record_has_one_answer_and_th
     for result in results:
         answer = json.loads(result.answer or "")
         assert isinstance(answer, list if endpoint == EMBEDDINGS else dict)
-    billed = {kind: sum(getattr(result.usage, kind) for result in results) for kind in Usage.__struct_fields__}
-    assert billed == control.journal()["tokens_billed"]
+    assert tokens_of(total_usage(result.usage for result in results)) == control.journal()["tokens_billed"]
 
 
 @pytest.mark.parametrize("fault", ["lost_reply", "reply_500_after", "cut_body"])

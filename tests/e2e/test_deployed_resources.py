@@ -48,7 +48,7 @@ def test_given_the_bucket_when_asked_then_it_is_versioned_encrypted_and_forgets_
     assert {name: days for name, days in rules(line).items() if not name[-2].isdigit()} == {
         "retention=inbox": 30, "retention=working": 30, "retention=raw": 90, "retention=results": 365,
         "prefix=inbox/": 30, "prefix=quarantine/": 90, "prefix=provider/": 90,
-        "prefix=jobs/": 3650, "prefix=results/": 3650, "prefix=review/": 3650,
+        "prefix=jobs/": 3650, "prefix=results/": 3650, "prefix=review/": 3650, "prefix=deletions/": 3650,
     }  # fmt: skip
 
 
@@ -79,4 +79,4 @@ def test_given_the_workflow_when_its_tasks_are_read_then_each_calls_a_function_t
     machine: dict[str, Any] = line.states.describe_state_machine(stateMachineArn=line.status.state_machine_arn)
     assert "${" not in machine["definition"]
     called = {name for name, function in there.items() if f':function:{function}"' in machine["definition"]}
-    assert called == set(there) - {"BuildManifest", "DiscoverBackfill", "Sweep"}
+    assert called == set(there) - {"BuildManifest", "DiscoverBackfill", "Sweep", "ResumeJob", "ResolveReview"}
