@@ -93,7 +93,7 @@ def test_given_one_shard_is_lost_when_the_others_are_done_then_it_resumes_and_is
     assert [failures(child["events"]) for child in (lost, kept, resumed)] == [["ProviderRefused"], [], []]
     assert json.loads(lost["input"])["shard_id"] == json.loads(resumed["input"])["shard_id"]
     assert lost["stopDate"] <= kept["startDate"], "max_parallel is 1"
-    assert line.entered(job)[3:6] == ["IsClosed", "WaitBeforeRetry", "PlanAttempt"]
+    assert line.entered(job)[6:9] == ["IsClosed", "WaitBeforeRetry", "PlanAttempt"]
     assert (job.state, job.counts["succeeded"]) == ("COMPLETED", 10), job.reason
     assert set(Counter(entry["marker"] for entry in line.creates(job)).values()) == {1}
     assert len(line.creates(job)) == 2
@@ -133,7 +133,7 @@ def test_given_a_key_that_the_provider_refuses_when_the_job_runs_then_fail_job_e
     assert job.state == "FAILED"
     assert job.reason.startswith("ProviderRefused: ")
     assert "401" in job.reason
-    assert line.entered(job)[2:] == ["ReconcileJob", "FailJob", "JobFailed"]
+    assert line.entered(job)[5:] == ["ReconcileJob", "FailJob", "JobFailed"]
     assert set(failures(line.history(line.execution_arn(job)))) == {"ProviderRefused"}
     execution = line.execution(job)
     assert (execution["status"], execution["error"]) == ("FAILED", "JobFailed")

@@ -65,7 +65,8 @@ def test_given_the_job_when_its_execution_is_read_then_the_states_have_their_nam
     assert job.execution_name == f"{job.job_key}-1"
     assert line.executions(job.job_key) == [job.execution_name]
     assert line.entered(job) == [
-        "PlanAttempt", "ShardMap", "ReconcileJob", "IsClosed", "PublishMap", "SealJob", "IsComplete", "JobCompleted",
+        "AdmitJob", "IsAdmitted", "PlanAttempt", "ShardMap", "IsLastWave", "ReconcileJob", "IsClosed",
+        "PublishMap", "SealJob", "IsComplete", "JobCompleted",
     ]  # fmt: skip
     assert [child["status"] for child in line.children(job)] == ["SUCCEEDED"] * 8
 

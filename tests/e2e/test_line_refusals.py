@@ -38,7 +38,7 @@ CASES = {
     "utf-16": Case(films(2).decode().encode("utf-16"), [(0, "utf16")]),
     "cut-gzip": Case(gzip.compress(film(1) + b"\n")[:-8], [(2, "truncated_gzip")], place="genre/v1/films.jsonl.gz"),
     "no-spec": Case(films(2), [(0, "missing_spec")], spec=None),
-    "unknown-key": Case(films(2), [(22, "unknown_key")], spec=GOOD_SPEC + "colour: red\n"),
+    "unknown-key": Case(films(2), [(GOOD_SPEC.count("\n") + 1, "unknown_key")], spec=GOOD_SPEC + "colour: red\n"),
     "wrong-depth": Case(films(2), [(0, "wrong_prefix_depth")], place="films.jsonl"),
 }
 

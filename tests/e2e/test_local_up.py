@@ -44,7 +44,7 @@ def test_given_the_stack_is_up_when_functions_are_listed_then_each_is_there_and_
     }
     assert {model.function for model in FUNCTIONS} <= set(told)
     callers = {name for name, variables in told.items() if "OPENAI_BASE_URL" in variables}
-    assert callers == {"SubmitShard", "PollShard", "CollectShard", "Sweep"}
+    assert callers == {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
     assert {told[name]["OPENAI_BASE_URL"] for name in callers} == {f"{local_stack.simulator_url}/openai/v1"}
     assert {told[name]["GOOGLE_GEMINI_BASE_URL"] for name in callers} == {f"{local_stack.simulator_url}/gemini"}
     assert told["SubmitShard"]["TALLYBATCH_SETTLE_WINDOW_S"] == "3"
