@@ -17,7 +17,7 @@ from infra.local.simulator.server import SimulatorServer
 from tests.crash.matrix import MODELS, Matrix, matrices, providers
 from tests.support.wire import Fault
 
-EVERY = 7
+EVERY = 14
 PARTS = 2
 """Tests into which the runs are dealt, so that workers share them."""
 
