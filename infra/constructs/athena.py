@@ -28,6 +28,7 @@ COLUMNS: Final = (
     ("provider", "string"),
     ("provider_job_id", "string"),
     ("provider_request_id", "string"),
+    ("model", "string"),
     ("model_version", "string"),
     ("finish_reason", "string"),
     ("usage", "struct<input:bigint,cached_input:bigint,output:bigint,reasoning:bigint,cache_write:bigint>"),

@@ -27,7 +27,7 @@ READS = {
     "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "quarantine/", "review/"},
     "FailJob": {"jobs/", "results/", "quarantine/"},
-    "Sweep": {"provider/", "deletions/"},
+    "Sweep": {"jobs/", "provider/", "deletions/"},
     "ResumeJob": {"jobs/", "quarantine/"},
     "ResolveReview": {"jobs/", "review/"},
 }
