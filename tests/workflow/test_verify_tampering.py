@@ -15,7 +15,7 @@ from tests.support.pipeline import Pipeline
 
 KINDS = {
     "attempts/*/judgement.json",
-    "manifest.json", "spec.yaml", "certificate.json", "report.json", "report.html", "shards/*.jsonl.zst",
+    "manifest.json", "spec.yaml", "plan.json", "certificate.json", "report.json", "report.html", "shards/*.jsonl.zst",
     "attempts/1/shards.json", "attempts/1/closure.json", "attempts/1/open-*.jsonl.zst", "attempts/1/publish-*.json",
     "attempts/2/shards.json", "attempts/2/closure.json", "attempts/2/open-*.jsonl.zst", "attempts/2/publish-*.json",
     "attempts/*/*/claims.jsonl.zst", "attempts/*/*/request.jsonl", "attempts/*/*/outcomes.jsonl.zst",
