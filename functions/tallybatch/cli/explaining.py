@@ -83,6 +83,7 @@ def _attempt(told: dict[str, Any]) -> list[tuple[str, Any]]:
         ("model", told.get("model_version")),
         ("finish", told.get("finish_reason")),
         ("tokens", ", ".join(f"{count} {kind}" for kind, count in tokens.items() if count)),
+        ("cost", f"{told['cost_usd']} USD ({told['price']})" if told.get("cost_usd") and told.get("price") else ""),
         ("raw", f"{raw['uri']} at byte {raw['offset']}, {raw['length']} bytes" if raw else ""),
         ("reused from", told.get("reused_from")),
         ("decision", f"{decision['decision']} by {decision['by']} at {iso(decision['at'])}" if decision else ""),

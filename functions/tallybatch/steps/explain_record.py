@@ -20,6 +20,7 @@ from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.manifest import ShardEntry
 from tallybatch.domain.outcomes import NO_OUTPUT, OVERRULING, Outcome, OutcomeClass
+from tallybatch.domain.prices import usd
 from tallybatch.domain.records import ShardRecord, decode_record
 from tallybatch.domain.retries import Disposition
 from tallybatch.domain.review import PEOPLE, Audit, decode_decision
@@ -184,6 +185,8 @@ def _told(outcome: Outcome, row: Submission, context: JobContext) -> Story:
         "model_version": outcome.model_version or None,
         "finish_reason": outcome.finish_reason or None,
         "tokens": msgspec.to_builtins(outcome.usage),
+        "cost_usd": usd(outcome.cost_nano_usd),
+        "price": outcome.price or None,
         "raw": msgspec.to_builtins(outcome.raw) if outcome.raw is not None else None,
         "reused_from": outcome.reused_from or None,
         "output": msgspec.json.decode(outcome.output) if bytes(outcome.output) != bytes(NO_OUTPUT) else None,

@@ -24,6 +24,7 @@ def test_a_record_that_failed_and_then_succeeded_is_told_attempt_by_attempt(oper
     )  # fmt: skip
     assert (second["outcome"], second["follows"], second["tries"]) == ("succeeded", "accepted", 2)
     assert second["tokens"]["input"] > 0
+    assert (first["cost_usd"], second["price"].split("@")[0]) == ("0", "batch")
     jobs = {entry["job_id"] for entry in operator.pipeline.simulator.control.journal()["creates"]}
     assert {first["provider_job_id"], second["provider_job_id"]} <= jobs
     for told in (first, second):
@@ -39,6 +40,7 @@ def test_a_record_that_failed_and_then_succeeded_is_told_attempt_by_attempt(oper
         for row in map(json.loads, operator.pipeline.objects.get(part).splitlines())
         if row["business_key"] == "film-2"
     ]
+    assert second["cost_usd"] == published["cost_usd"] != "0"
     assert published["output"] == second["output"]
     assert story["ledger"]["owner"] == job.job_key
     assert story["ledger"]["accepted_in"].endswith(second["outcomes"])
