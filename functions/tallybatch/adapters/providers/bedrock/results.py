@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from tallybatch.adapters.providers.bedrock.codes import STOP_REASONS, error_class
-from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, read_again
 from tallybatch.adapters.providers.common.vectors import checked
-from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
@@ -216,17 +215,9 @@ def _text(value: Any) -> str:
 def _second_reading(line: bytes) -> _Line | RecordResult:
     """A line the strict reader refused: numbers as strings, a byte order mark, a lone surrogate (read as U+FFFD), or
     JSON of another shape, of which at least the record's id can be told."""
-    line = line.removeprefix(BOM)
-    try:
-        return _loose_line(line)
-    except msgspec.ValidationError:
-        pass
-    except (ValueError, RecursionError):
-        line = without_lone_surrogates(line)
-        try:
-            return _loose_line(line)
-        except msgspec.ValidationError:
-            pass
+    row, line = read_again(line, _loose_line)
+    if row is not None:
+        return row
     try:
         bare = _bare_line(line)
     except msgspec.ValidationError:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
+
+from tallybatch.domain.lines import BOM
+
+_Row = TypeVar("_Row")
 
 MAX_MESSAGE_CHARS = 2_000
 """Of a provider's words about one record."""
@@ -40,3 +46,20 @@ def embedded(body: bytes) -> bytes:
     except (ValueError, RecursionError):
         return msgspec.json.encode(body.decode(errors="replace")) if body else b"null"
     return one_line(body.replace(b"\r", b" ").replace(b"\n", b" "))
+
+
+def read_again(line: bytes, decode: Callable[[bytes], _Row]) -> tuple[_Row | None, bytes]:
+    """A line that its first reader refused: without a byte order mark, and with each lone surrogate read as U+FFFD.
+    Gives what it says, None for JSON of another shape, and the line as it was read. Raises `ValueError` if it is no
+    JSON."""
+    line = line.removeprefix(BOM)
+    try:
+        return decode(line), line
+    except msgspec.ValidationError:
+        return None, line
+    except (ValueError, RecursionError):
+        line = without_lone_surrogates(line)
+    try:
+        return decode(line), line
+    except msgspec.ValidationError:
+        return None, line

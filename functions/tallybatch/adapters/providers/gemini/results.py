@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, read_again
 from tallybatch.adapters.providers.common.vectors import checked, encode
 from tallybatch.adapters.providers.gemini.codes import FINISH_REASONS, classify, code_name
-from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
@@ -224,17 +223,9 @@ def _response_of(value: _Response | str | None) -> _Response | None:
 def _second_reading(line: bytes) -> _Line | RecordResult:
     """A line the first reading refused: a byte order mark, a lone surrogate (read as U+FFFD), or JSON of another shape,
     of which at least the record's id can be told."""
-    line = line.removeprefix(BOM)
-    try:
-        return _line(line)
-    except msgspec.ValidationError:
-        pass
-    except (ValueError, RecursionError):
-        line = without_lone_surrogates(line)
-        try:
-            return _line(line)
-        except msgspec.ValidationError:
-            pass
+    row, line = read_again(line, _line)
+    if row is not None:
+        return row
     try:
         bare = msgspec.json.decode(line, type=_BareLine)
     except msgspec.ValidationError:

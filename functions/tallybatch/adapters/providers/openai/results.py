@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, without_lone_surrogates
+from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, read_again
 from tallybatch.adapters.providers.openai import vectors
 from tallybatch.adapters.providers.openai.codes import classify
-from tallybatch.domain.lines import BOM
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
@@ -286,17 +285,9 @@ def _body_of(text: str) -> _Body | None:
 def _second_reading(line: bytes) -> tuple[_Line, bytes] | RecordResult:
     """A line the strict reader refused: numbers as strings, a byte order mark, a lone surrogate (read as U+FFFD), or
     JSON of another shape, of which at least the record's id and the status can be told."""
-    line = line.removeprefix(BOM)
-    try:
-        return _loose_line(line), line
-    except msgspec.ValidationError:
-        pass
-    except (ValueError, RecursionError):
-        line = without_lone_surrogates(line)
-        try:
-            return _loose_line(line), line
-        except msgspec.ValidationError:
-            pass
+    row, line = read_again(line, _loose_line)
+    if row is not None:
+        return row, line
     try:
         bare = msgspec.json.decode(line, type=_BareLine)
     except msgspec.ValidationError:
