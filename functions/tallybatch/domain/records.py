@@ -73,7 +73,7 @@ class RecordReader:
         self._key_steps, self._key = pointer_reader(key), key
         self._fields = tuple(sorted(fields))
         self._pick = _picker(self._fields)
-        self._encode = _UsedFields(self._fields).encode
+        self._used = _UsedFields(self._fields)
         self._around = around
         self._version_steps, self._version = pointer_reader(source_version), source_version
         self._record_id = identity.record_id_maker()
@@ -92,7 +92,8 @@ class RecordReader:
         except KeyError as missing:
             raise LineRefused("missing_field", f"field {missing.args[0]!r} is missing") from None
         only_strings = set(map(type, values)) == _ONLY_STRINGS
-        encoded = self._encode(values, line if only_strings else b"\\")
+        plain = only_strings and b"\\" not in line
+        encoded = self._used.as_written(line) if plain else self._used.encode(values)
         if self._version:
             version = encode_sorted(self._source_version(source))
         else:
@@ -164,11 +165,12 @@ class _UsedFields:
         names = (encode_sorted(name).replace(b"%", b"%%") for name in fields)
         self._pattern = b"{" + b",".join(name + b":%b" for name in names) + b"}"
 
-    def encode(self, values: tuple[Any, ...], line: bytes) -> bytes:
-        """`line` is where the values were read from. If they are all strings and it holds no escape, each is in there
-        just as its canonical form is."""
-        if b"\\" in line:
-            return encode_sorted(self._values(*values))
+    def encode(self, values: tuple[Any, ...]) -> bytes:
+        return encode_sorted(self._values(*values))
+
+    def as_written(self, line: bytes) -> bytes:
+        """For fields that are all strings, on a line without an escape: each stands there just as its canonical form
+        is."""
         return self._pattern % astuple(self._slices(line))
 
 
