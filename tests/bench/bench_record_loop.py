@@ -1,8 +1,10 @@
 """The record loop alone: CPU seconds and peak memory of preparing and of reconciling, in a process of its own each.
 
 `uv run python -m tests.bench.bench_record_loop` runs all sizes and prints a table; `... prepare 200000` runs one.
-Input is made on local disk first and not counted. Local files stand in for S3, and the ledger says yes to everything,
-so that only our own work is measured (bench_ledger measures the ledger).
+`bare_cpu_s` is what bare_loop.py, a script with the same checks and nothing else, takes for the same files right after:
+machines differ by a factor of two, and one machine from hour to hour, the ratio does not. Input
+is made on local disk first and not counted. Local files stand in for S3, and the ledger says yes to everything, so that
+only our own work is measured (bench_ledger measures the ledger).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from tallybatch.domain.rows import AcceptedAnswer, Submission
 from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.ports import ObjectInfo
 from tallybatch.steps import build_manifest, reconcile_shard
+from tests.bench import bare_loop
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions
 from tests.support.memory_objects import MemoryObjects
@@ -41,16 +44,20 @@ from tests.support.pipeline import s3_event
 
 SIZES = (50_000, 200_000, 400_000)
 INBOX_KEY = "inbox/bench/films/v1/films.jsonl"
-SPEC = """\
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["genre", "confidence"],
+    "additionalProperties": False,
+    "properties": {"genre": {"type": "string"}, "confidence": {"type": "number", "minimum": 0, "maximum": 1}},
+}
+SPEC = f"""\
 name: films
 provider: openai
 model: gpt-5-mini-2025-08-07
-input: {fields: [title, plot]}
-prompt: {system: You label films., user: "Title: {{ title }}\\nPlot: {{ plot }}"}
-generation: {max_output_tokens: 60}
-output:
-  schema: {type: object, required: [genre, confidence], additionalProperties: false,
-           properties: {genre: {type: string}, confidence: {type: number, minimum: 0, maximum: 1}}}
+input: {{fields: [title, plot]}}
+prompt: {{system: You label films., user: "Title: {{{{ title }}}}\\nPlot: {{{{ plot }}}}"}}
+generation: {{max_output_tokens: 60}}
+output: {{schema: {json.dumps(SCHEMA)}}}
 """
 
 
@@ -189,12 +196,25 @@ def reconcile(folder: Path, job_key: str) -> None:
         assert sum(counts.values()) == shard.record_count
 
 
+def bare_reconcile(folder: Path, job_key: str) -> None:
+    objects, keys = DiskObjects(folder), JobKeys("bench", job_key)
+    manifest = Manifest.model_validate_json(objects.get(keys.manifest))
+    for shard in manifest.shards:
+        marker = submission_key(job_key=job_key, shard_sha256=shard.sha256, attempt=1, generation=1)
+        output = folder / keys.raw(1, marker, "output.jsonl")
+        bare_loop.reconcile(folder / keys.shard(shard.sha256), output, folder / "bare.zst", SCHEMA)
+
+
 def measured(what: str, folder: Path, job_key: str) -> dict[str, Any]:
     began = time.process_time()
     if what == "prepare":
         job_key = prepare(folder)
-    else:
+    elif what == "reconcile":
         reconcile(folder, job_key)
+    elif what == "bare prepare":
+        bare_loop.prepare(folder / INBOX_KEY, folder / "bare.zst")
+    else:
+        bare_reconcile(folder, job_key)
     cpu_s = time.process_time() - began
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"job_key": job_key, "cpu_s": round(cpu_s, 2), "peak_mb": round(peak_mb, 1)}
@@ -214,8 +234,10 @@ def run(what: str, records: int) -> dict[str, Any]:
         if what == "reconcile":
             make_outputs(folder, result["job_key"])
             result = in_own_process("reconcile", folder, result["job_key"])
+        bare = in_own_process(f"bare {what}", folder, result.pop("job_key"))["cpu_s"]
         per_200k = round(result["cpu_s"] * 200_000 / records, 2)
-        return {"what": what, "records": records, **result, "cpu_s_per_200k": per_200k}
+        told = {"cpu_s_per_200k": per_200k, "bare_cpu_s": bare, "times_bare": round(result["cpu_s"] / bare, 2)}
+        return {"what": what, "records": records, **result, **told}
 
 
 def main(arguments: list[str]) -> None:
