@@ -47,7 +47,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         raise NotFound("no provider job is bound to this submission", where=f"{item.job_key} {item.shard_id}")
     context = load_job(ports.objects, item.tenant, item.job_key)
     row = _with_older_ghosts(row, ports)
-    job = ports.provider.get(row.provider_job_id)
+    job = _bound(row, ports)
     harvest = _Harvest(row, context, ports)
     harvest.take(job, "")
     ghost_usage = [harvest.take(_ended(ghost, ports), ghost_prefix(ghost)) for ghost in row.ghosts]
@@ -188,6 +188,20 @@ def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
         row.shard_id,
         lambda current: bind(current, late[0], now, ghosts=tuple(late[1:])),
     )
+
+
+def _bound(row: Submission, ports: Ports) -> ProviderJob:
+    """Raises `ProviderUnavailable` for a job that was told to have ended and is not now: its results are not named yet,
+    and to believe that it has none pays for all its records again."""
+    job = ports.provider.get(row.provider_job_id)
+    if job.state not in TERMINAL_STATES:
+        raise ProviderUnavailable(
+            "the provider job had ended, and is at work again",
+            where=f"provider job {job.id}",
+            why=f"its state is {job.raw_state or job.state.value} now and was {row.provider_state}",
+            do="collect again",
+        )
+    return job
 
 
 def _ended(ghost: str, ports: Ports) -> ProviderJob:

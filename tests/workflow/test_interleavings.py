@@ -1,0 +1,51 @@
+"""Workers that stop at a chosen call while others go on, and providers that tell one thing and then another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from infra.local.simulator.server import SimulatorServer
+from tallybatch.domain.errors import ProviderUnavailable
+from tallybatch.ports import ProviderState
+from tests.support.films import scenario
+from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
+from tests.support.pipeline import Pipeline
+
+QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
+PROVIDERS = ["openai", "bedrock", "gemini"]
+
+
+def line(simulator: SimulatorServer, provider: str = "openai", **keys: Any) -> Pipeline:
+    scenario(simulator.control, **{"durations": QUICK, "limits": {"min_records": 1}, **keys})
+    return Pipeline(simulator, provider_name=provider)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("state", [ProviderState.FINALIZING, ProviderState.UNKNOWN])
+def test_given_a_job_that_has_ended_and_then_has_not_when_collected_then_its_results_are_waited_for(
+    simulator: SimulatorServer, provider: str, state: ProviderState
+) -> None:
+    """As from a replica that lags behind: a job without results would have all its records paid for again."""
+    pipeline = line(simulator, provider)
+    item = planned(pipeline)
+    pipeline.submit(item)
+    pipeline.wait(100)
+    assert pipeline.poll(item).status == "terminal"
+    awake = pipeline.provider
+
+    def lagging(inner: Any, job_id: str) -> Any:
+        return replace(inner.get(job_id), state=state, raw_state="earlier", channels={}, counts={}, usage=None)
+
+    pipeline.provider = Hooked(awake, get=lagging)
+    with pytest.raises(ProviderUnavailable, match="its state is earlier now"):
+        pipeline.collect(item)
+    pipeline.provider = awake
+
+    job = finish(pipeline, item)
+
+    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 1, RECORDS)
+    assert len(journal(pipeline)["creates"]) == 1
+    assert row(pipeline, item).counts == {"succeeded": RECORDS}
