@@ -49,3 +49,19 @@ def test_given_a_job_that_has_ended_and_then_has_not_when_collected_then_its_res
     assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 1, RECORDS)
     assert len(journal(pipeline)["creates"]) == 1
     assert row(pipeline, item).counts == {"succeeded": RECORDS}
+
+
+def test_given_a_job_that_fails_for_lack_of_quota_when_its_deadline_passes_then_the_shard_is_given_up(
+    simulator: SimulatorServer,
+) -> None:
+    """The row has the job that failed, and no other comes: what is out of quota for good must end."""
+    pipeline = line(simulator, quota={"enqueued_tokens": {"*": 1}})
+    item = planned(pipeline, deadline="1h")
+
+    job = finish(pipeline, item)
+
+    assert (job.state.value, job.counts["failed"]) == ("FAILED", RECORDS)
+    found = row(pipeline, item)
+    assert (found.state.value, found.refusal_code, found.counts) == ("RECONCILED", "deadline", {"retryable": RECORDS})
+    assert "lost" not in {error for _, error in pipeline.tasks}
+    assert len(pipeline.tasks) < 100

@@ -252,10 +252,12 @@ def _bind(mine: Submission, job_ids: tuple[str, ...], ports: Ports) -> Submissio
 
 
 def _change_mine(mine: Submission, ports: Ports, change: submitting.Change) -> Submission:
-    """A change that counts only while the row is at our generation and has no provider job."""
+    """A change that counts only while the row is at our generation and has no provider job but the one that `mine` has:
+    that ended for lack of quota."""
 
     def unless_moved_on(row: Submission) -> Submission | None:
-        return None if row.generation != mine.generation or row.provider_job_id else change(row)
+        here = (row.generation, row.provider_job_id) == (mine.generation, mine.provider_job_id)
+        return change(row) if here else None
 
     return _change(mine, ports, unless_moved_on)
 
