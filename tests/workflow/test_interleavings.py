@@ -9,10 +9,11 @@ import pytest
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.domain.errors import ProviderUnavailable
+from tallybatch.domain.submitting import CREATE_TIMEOUT_S
 from tallybatch.ports import ProviderState
 from tests.support.films import scenario
 from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import RULES, Pipeline
 
 QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
 PROVIDERS = ["openai", "bedrock", "gemini"]
@@ -65,3 +66,28 @@ def test_given_a_job_that_fails_for_lack_of_quota_when_its_deadline_passes_then_
     assert (found.state.value, found.refusal_code, found.counts) == ("RECONCILED", "deadline", {"retryable": RECORDS})
     assert "lost" not in {error for _, error in pipeline.tasks}
     assert len(pipeline.tasks) < 100
+
+
+def test_given_a_look_that_begins_before_the_window_has_settled_when_it_ends_after_it_then_it_proves_nothing(
+    simulator: SimulatorServer,
+) -> None:
+    """A job may come into the list behind the walker's back, on the page that was read first."""
+    pipeline = line(simulator, calls=[{"on": "create", "fault": "drop_before"}])
+    item = planned(pipeline)
+    pipeline.submit(item)
+    settled_at = row(pipeline, item).create_by + CREATE_TIMEOUT_S + RULES.settle_window_s
+    pipeline.wait(settled_at - pipeline.clock.now() - 50)
+    awake = pipeline.provider
+
+    def slow(inner: Any, marker: str, *, since: float) -> Any:
+        found = inner.find(marker, since=since)
+        pipeline.wait(100)
+        return found
+
+    pipeline.provider = Hooked(awake, find=slow)
+    assert pipeline.submit(item).status == "unknown"
+    assert row(pipeline, item).generation == 1
+    pipeline.provider = awake
+
+    assert pipeline.submit(item).status == "submitted"
+    assert (row(pipeline, item).generation, len(journal(pipeline)["creates"])) == (2, 1)

@@ -100,7 +100,8 @@ ON_DEMAND_JOB = "on-demand"
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One look at a provider's list that did not find the marker."""
+    """One look at a provider's list that did not find the marker. `at` is when it began: what came into being while the
+    list was walked may be on a page that was read already."""
 
     at: float
     jobs_seen: int

@@ -105,14 +105,14 @@ def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: f
 def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
     with the same token instead, which can make no second job."""
+    began = ports.clock.now()
     found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
-    now = ports.clock.now()
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
         return _bind(row, (oldest.id, *(job.id for job in found.jobs if job.id != oldest.id)), ports)
-    if ports.provider.create_is_idempotent and not row.refusal and now < row.claimed_at + _TOKEN_LIFE_S:
+    if ports.provider.create_is_idempotent and not row.refusal and began < row.claimed_at + _TOKEN_LIFE_S:
         return _create_again(row, load_job(ports.objects, item.tenant, item.job_key), ports, rules)
-    evidence = Evidence(now, found.jobs_seen, found.pages, found.complete)
+    evidence = Evidence(began, found.jobs_seen, found.pages, found.complete)
     return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
 
 
