@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from infra.local.simulator.server import SimulatorServer
-from tallybatch.domain.errors import ProviderUnavailable
+from tallybatch.domain.errors import CreateUnknown, ProviderRefused, ProviderUnavailable, QuotaRefused
 from tallybatch.domain.submitting import CREATE_TIMEOUT_S
 from tallybatch.ports import ProviderState
+from tallybatch.steps import cancel_job
 from tests.support.films import scenario
 from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
 from tests.support.pipeline import RULES, Pipeline
@@ -91,3 +92,69 @@ def test_given_a_look_that_begins_before_the_window_has_settled_when_it_ends_aft
 
     assert pipeline.submit(item).status == "submitted"
     assert (row(pipeline, item).generation, len(journal(pipeline)["creates"])) == (2, 1)
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "too late"])
+def test_given_a_create_that_was_never_sent_when_the_job_has_ended_then_its_token_makes_no_job_any_more(
+    simulator: SimulatorServer, ended: str
+) -> None:
+    pipeline = line(simulator, "bedrock", calls=[{"on": "create", "fault": "drop_before"}])
+    item = planned(pipeline, deadline="1h")
+    pipeline.submit(item)
+    if ended == "cancelled":
+        cancel_job.run(item.job_key, pipeline.ledger, pipeline.clock)
+    else:
+        pipeline.wait(3600)
+
+    job = finish(pipeline, item)
+
+    assert (journal(pipeline)["creates"], job.counts["succeeded"]) == ([], 0)
+    assert job.state.value == ("CANCELLED" if ended == "cancelled" else "FAILED")
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "too late"])
+def test_given_a_create_whose_reply_was_lost_when_the_job_has_ended_then_its_job_is_found_all_the_same(
+    simulator: SimulatorServer, ended: str
+) -> None:
+    pipeline = line(simulator, "bedrock", calls=[{"on": "create", "fault": "lost_reply"}])
+    item = planned(pipeline, deadline="1h")
+    pipeline.submit(item)
+    if ended == "cancelled":
+        cancel_job.run(item.job_key, pipeline.ledger, pipeline.clock)
+    pipeline.wait(3600)
+
+    job = finish(pipeline, item)
+
+    (create,) = journal(pipeline)["creates"]
+    assert (row(pipeline, item).provider_job_id, job.counts["succeeded"]) == (create["job_id"], RECORDS)
+
+
+@pytest.mark.parametrize("refusal", [ProviderRefused("no access", account=True), QuotaRefused("too many")])
+def test_given_a_refusal_that_comes_after_another_worker_has_sent_the_token_when_written_then_that_ones_job_is_bound(
+    simulator: SimulatorServer, refusal: Exception
+) -> None:
+    """Each call with one token has an answer of its own: a refused one says nothing of the other's."""
+    pipeline = line(simulator, "bedrock")
+    item = planned(pipeline)
+    awake = pipeline.provider
+
+    def refused(inner: Any, **asked: Any) -> Any:
+        pipeline.provider = Hooked(awake, create=created_and_slow)
+        replies.append(pipeline.submit(item).status)
+        raise refusal
+
+    def created_and_slow(inner: Any, **asked: Any) -> Any:
+        """The other worker: its job is there, and it is not bound before the refusal was written."""
+        job = inner.create(**asked)
+        raise CreateUnknown("the reply is late", where=job.id)
+
+    replies: list[str] = []
+    pipeline.provider = Hooked(awake, create=refused)
+    replies.append(pipeline.submit(item).status)
+    pipeline.provider = awake
+
+    assert replies == ["unknown", "unknown"]
+    job = finish(pipeline, item)
+    assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 1, RECORDS)
+    (create,) = journal(pipeline)["creates"]
+    assert (row(pipeline, item).provider_job_id, row(pipeline, item).ghosts) == (create["job_id"], ())

@@ -104,16 +104,24 @@ def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: f
 
 def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
-    with the same token instead, which can make no second job."""
+    with the same token instead, which can make no second job; it may make the first, so not for a job that has ended."""
     began = ports.clock.now()
     found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
         return _bind(row, (oldest.id, *(job.id for job in found.jobs if job.id != oldest.id)), ports)
-    if ports.provider.create_is_idempotent and not row.refusal and began < row.claimed_at + _TOKEN_LIFE_S:
+    by_token = ports.provider.create_is_idempotent and not row.refusal and began < row.claimed_at + _TOKEN_LIFE_S
+    if by_token and _is_wanted(item, ports):
         return _create_again(row, load_job(ports.objects, item.tenant, item.job_key), ports, rules)
     evidence = Evidence(began, found.jobs_seen, found.pages, found.complete)
     return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
+
+
+def _is_wanted(item: ShardItem, ports: Ports) -> bool:
+    """Whether a provider job may still come into being: nobody has cancelled, and it is not too late."""
+    job, now = ports.ledger.job(item.job_key), ports.clock.now()
+    ends = (job.deadline_at if job is not None else 0, item.rescue_at)
+    return not (job is not None and job.cancel_requested_at) and all(now < moment for moment in ends if moment)
 
 
 def _claim_and_create(
