@@ -127,7 +127,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lane: Lane = "batch"
     generation: int = 1
     owner: str = ""
-    """Nonce of the invocation that may call create. Never expires by clock."""
+    """Nonce of the invocation that may call create, or has sent it again by its token. Never expires by clock."""
     first_claimed_at: float = 0
     """When the first generation was claimed."""
     claimed_at: float = 0

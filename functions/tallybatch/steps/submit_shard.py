@@ -214,27 +214,32 @@ def first_generation(item: ShardItem, context: JobContext, now: float) -> Submis
 
 
 def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
-    """Send create, once. Nothing between the claim and this line may be repeated."""
+    """Send create, once. Nothing between the claim and this line may be repeated. A refusal counts only while nobody
+    has sent the same token again: it says nothing about that call."""
     if ports.clock.now() > mine.create_by:
         return mine
+
+    def refused_with(change: submitting.Change) -> Submission:
+        return _change_mine(mine, ports, lambda current: change(current) if current.owner == mine.owner else None)
+
     try:
         job = _send(mine, context, ports)
     except CreateUnknown:
         return mine
     except QuotaRefused as refused:
         wait_s = refused.retry_after_s or submitting.quota_wait_s(mine)
-        return _change_mine(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
+        return refused_with(lambda current: quota_refused(current, ports.clock.now(), wait_s))
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         told = refused
-        return _change_mine(mine, ports, lambda current: _refused(current, told, ports.clock.now()))
+        return refused_with(lambda current: _refused(current, told, ports.clock.now()))
     return _bind(mine, (job.id,), ports)
 
 
 def _create_again(row: Submission, context: JobContext, ports: Ports, rules: SubmitRules) -> Submission:
     """Send create with the token that was sent before. Being refused now says nothing about the call that was lost:
     the row stays unknown. The last moment of a create moves on, so that absence is proven only after it."""
-    until = ports.clock.now() + rules.create_within_s
-    mine = _change_mine(row, ports, lambda current: replace(current, create_by=until, evidence=()))
+    until, owner = ports.clock.now() + rules.create_within_s, uuid.uuid4().hex
+    mine = _change_mine(row, ports, lambda current: replace(current, owner=owner, create_by=until, evidence=()))
     if mine.generation != row.generation or mine.provider_job_id:
         return mine
     try:
