@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from infra.local.simulator.server import SimulatorServer
+from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import CreateUnknown, ProviderRefused, ProviderUnavailable, QuotaRefused
 from tallybatch.domain.submitting import CREATE_TIMEOUT_S
 from tallybatch.ports import ProviderState
@@ -17,6 +19,7 @@ from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
 from tests.support.pipeline import RULES, Pipeline
 
 QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
+SETTLED_S = RULES.create_within_s + CREATE_TIMEOUT_S + RULES.settle_window_s
 PROVIDERS = ["openai", "bedrock", "gemini"]
 
 
@@ -158,3 +161,57 @@ def test_given_a_refusal_that_comes_after_another_worker_has_sent_the_token_when
     assert (job.state.value, job.attempt, job.counts["succeeded"]) == ("COMPLETED", 1, RECORDS)
     (create,) = journal(pipeline)["creates"]
     assert (row(pipeline, item).provider_job_id, row(pipeline, item).ghosts) == (create["job_id"], ())
+
+
+def assert_all_is_booked(pipeline: Pipeline, item: ShardItem) -> None:
+    found = row(pipeline, item)
+    both = Counter(found.tokens) + Counter(found.duplicate_tokens)
+    assert both == +Counter(journal(pipeline)["tokens_billed"])
+    assert found.anomalies["duplicate_submission"] == len(found.ghosts) == 1
+    assert found.duplicate_cost_nano_usd > 0
+
+
+def test_given_a_duplicate_that_a_late_worker_notes_after_the_reconciliation_when_it_has_ended_then_a_sweep_books_it(
+    simulator: SimulatorServer,
+) -> None:
+    """An execution that was started twice: one collects long after the other has sealed the job."""
+    late = {"fault": "invisible_in_list_for_s:9000", "durations": {**QUICK, "in_progress": 20_000}}
+    pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}], jobs=[late])
+    item = planned(pipeline)
+    assert finish(pipeline, item).state.value == "COMPLETED"
+    pipeline.wait(9000)
+
+    with pytest.raises(ProviderUnavailable, match="has not ended yet"):
+        pipeline.collect(item)
+    assert len(row(pipeline, item).ghosts) == 1
+    assert [orphan.state for orphan in pipeline.sweep().orphans] == ["cancelling"]
+    assert row(pipeline, item).duplicate_tokens == {}
+    pipeline.wait(60)
+    pipeline.sweep()
+
+    assert_all_is_booked(pipeline, item)
+    assert (pipeline.sweep().known, pipeline.sweep().orphans) == (2, [])
+    assert_all_is_booked(pipeline, item)
+
+
+def test_given_a_duplicate_of_a_submission_that_ends_without_a_job_when_swept_then_its_bill_is_booked_once(
+    simulator: SimulatorServer,
+) -> None:
+    hidden = {"fault": f"invisible_in_list_for_s:{SETTLED_S + 60}"}
+    busy = {"on": "create", "nth": 2, "count": "always", "fault": "status:429"}
+    pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}, busy], jobs=[hidden])
+    item = planned(pipeline, deadline="1h")
+    pipeline.submit(item)
+    while row(pipeline, item).generation == 1:
+        pipeline.wait(30)
+        pipeline.submit(item)
+    pipeline.wait(200)
+    pipeline.sweep()
+    assert (row(pipeline, item).state.value, len(row(pipeline, item).ghosts)) == ("QUOTA_REFUSED", 1)
+
+    job = finish(pipeline, item)
+    pipeline.sweep()
+    pipeline.sweep()
+
+    assert (job.state.value, row(pipeline, item).refusal_code) == ("FAILED", "deadline")
+    assert_all_is_booked(pipeline, item)
