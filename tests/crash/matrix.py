@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.domain.errors import BadInput
-from tallybatch.domain.identity import submission_key
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.domain.spec_file import parse_spec
+from tallybatch.domain.submitting import generation_key
 from tallybatch.ports import Objects
 from tests.support.films import current, histories, scenario, tokens_of
 from tests.support.handled import KEY, Ground, HandledPipeline, ground
@@ -253,7 +253,7 @@ def _jobs(life: Life) -> Iterator[str]:
         if row.generation - 1 != sum(look.complete for look in row.absences) + row.quota_refusals:
             yield f"{where}: generation {row.generation} without a proof of absence or a refusal"
         for generation in range(1, row.generation):
-            earlier = made.pop(_marker(row, generation), [])
+            earlier = made.pop(generation_key(row, generation), [])
             if lost := set(earlier) - {*row.ghosts, *row.earlier_jobs}:
                 yield f"{where}: generation {generation} has a job that nobody accounts for: {sorted(lost)}"
         bound = made.pop(row.submission_key, [])
@@ -261,12 +261,6 @@ def _jobs(life: Life) -> Iterator[str]:
             yield f"{where}: bound to {row.provider_job_id}, which is not a job of its marker"
     if made:
         yield f"jobs that no submission knows: {sorted(made)}"
-
-
-def _marker(row: Submission, generation: int) -> str:
-    return submission_key(
-        job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
-    )
 
 
 def _records(life: Life, undisturbed: Life) -> Iterator[str]:

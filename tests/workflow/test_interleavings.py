@@ -11,11 +11,12 @@ import pytest
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import CreateUnknown, ProviderRefused, ProviderUnavailable, QuotaRefused
-from tallybatch.domain.submitting import CREATE_TIMEOUT_S
+from tallybatch.domain.submitting import CREATE_TIMEOUT_S, generation_key
 from tallybatch.ports import ProviderState
 from tallybatch.steps import cancel_job
 from tests.support.films import scenario
 from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
+from tests.support.memory_objects import MemoryObjects
 from tests.support.pipeline import RULES, Pipeline
 
 QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
@@ -215,3 +216,33 @@ def test_given_a_duplicate_of_a_submission_that_ends_without_a_job_when_swept_th
 
     assert (job.state.value, row(pipeline, item).refusal_code) == ("FAILED", "deadline")
     assert_all_is_booked(pipeline, item)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_given_two_stacks_of_one_account_with_the_same_file_when_both_work_then_neither_takes_the_others_job(
+    simulator: SimulatorServer, provider: str
+) -> None:
+    first = line(simulator, provider)
+    item = planned(first)
+    first.submit(item)
+    second = Pipeline(simulator, provider_name=provider, objects=MemoryObjects("another"))
+    same = planned(second)
+    assert same.job_key == item.job_key
+
+    second.submit(same)
+
+    assert row(first, item).provider_job_id != row(second, same).provider_job_id
+    assert [orphan.why.partition(":")[0] for orphan in second.sweep().orphans] == ["unknown"]
+    assert row(second, same).ghosts == ()
+
+
+def test_given_two_stacks_with_the_same_file_when_one_create_is_not_heard_then_the_others_job_is_not_adopted(
+    simulator: SimulatorServer,
+) -> None:
+    first = line(simulator, calls=[{"on": "create", "nth": 2, "fault": "drop_before"}])
+    first.submit(planned(first))
+    second = Pipeline(simulator, objects=MemoryObjects("another"))
+    same = planned(second)
+
+    assert [second.submit(same).status, second.submit(same).status] == ["unknown", "unknown"]
+    assert row(second, same).submission_key == generation_key(row(second, same), 1)

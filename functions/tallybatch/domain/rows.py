@@ -124,6 +124,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submission_key: str
     updated_at: float
     version: int = 1
+    home: str = ""
+    """The bucket of the pipeline that made the row: a part of its markers."""
     lane: Lane = "batch"
     generation: int = 1
     owner: str = ""

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import Conflict, LedgerBusy, NotFound, ProviderUnavailable, ResultsGone
-from tallybatch.domain.identity import sha256_hex, submission_key
+from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import BOM, CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import Usage
 from tallybatch.domain.rows import Submission
-from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
+from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind, generation_key
 from tallybatch.domain.tally import total_usage
 from tallybatch.ports import META, TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.job_context import JobContext, load_job
@@ -171,10 +171,7 @@ def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
     known = {row.provider_job_id, *row.earlier_jobs, *row.ghosts}
     late: list[str] = []
     for generation in range(1, row.generation):
-        marker = submission_key(
-            job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
-        )
-        found = ports.provider.find(marker, since=row.first_claimed_at - SEARCH_MARGIN_S)
+        found = ports.provider.find(generation_key(row, generation), since=row.first_claimed_at - SEARCH_MARGIN_S)
         late += [job.id for job in found.jobs if job.id not in known]
     if not late:
         return row

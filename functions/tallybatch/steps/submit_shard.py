@@ -104,7 +104,7 @@ def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: f
 
 def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
-    with the same token instead, which can make no second job; it may make the first, so not for a job that has ended."""
+    with the same token instead, which can make no second job. It may make the first: not for a job that has ended."""
     began = ports.clock.now()
     found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
     if found.jobs:
@@ -129,7 +129,8 @@ def _claim_and_create(
 ) -> Submission:
     context = load_job(ports.objects, item.tenant, item.job_key)
     now = ports.clock.now()
-    fresh = submitting.next_generation(row, now) if row else first_generation(item, context, now)
+    home = ports.objects.bucket
+    fresh = submitting.next_generation(row, now) if row else first_generation(item, context, now, home=home)
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )
@@ -195,8 +196,8 @@ def submission_at(marker: str, ledger: Ledger) -> Submission | None:
     return ledger.submission(job_key, int(attempt), shard_id)
 
 
-def first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
-    """The row of a submission that nobody has begun."""
+def first_generation(item: ShardItem, context: JobContext, now: float, *, home: str) -> Submission:
+    """The row of a submission that nobody has begun. `home` is our bucket."""
     return Submission(
         job_key=item.job_key,
         tenant=item.tenant,
@@ -207,8 +208,9 @@ def first_generation(item: ShardItem, context: JobContext, now: float) -> Submis
         provider=item.provider,
         model=item.model or context.manifest.model_resolved,
         submission_key=submission_key(
-            job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1
+            job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1, home=home
         ),
+        home=home,
         updated_at=now,
     )
 
