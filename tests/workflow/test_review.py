@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tallybatch.contracts import JobInput
+from tallybatch.contracts import FailInput, JobInput
 from tallybatch.domain.errors import BadInput, LedgerBusy
 from tallybatch.domain.review import Audit
 from tallybatch.domain.rows import Job
@@ -222,6 +222,52 @@ def test_given_a_file_that_was_taken_when_handed_in_again_then_nothing_changes(p
     assert pipeline.hand_in(job, decisions).repeated
     assert pipeline.job(job.job_key) == done
     assert len(pipeline.executions.started) == 2
+
+
+def died_before_the_plan(pipeline: Pipeline, job: Job) -> Job:
+    """The run that has just been started fails before its first attempt is planned."""
+    error = {"Error": "States.Timeout", "Cause": ""}
+    pipeline.fail(FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", error=error))
+    failed = pipeline.job(job.job_key)
+    assert failed.state.value == "FAILED"
+    return failed
+
+
+def test_given_decisions_whose_run_failed_when_the_job_is_resumed_then_they_are_carried_out(
+    pipeline: Pipeline,
+) -> None:
+    job = in_review(pipeline)
+    pipeline.hand_in(job, file_of(accept(2), reject(4), reject(6)))
+    job = died_before_the_plan(pipeline, job)
+
+    pipeline.resume(job.job_key, by="bob")
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, job.counts["succeeded"], job.counts["failed"]) == ("COMPLETED", 6, 2)
+    audit = json.loads(pipeline.objects.get(pipeline.keys(job).audit(job.attempt - 1)))
+    assert (audit["by"], audit["decisions"]) == ("ada", {"accept": 1, "reject": 2})
+    assert pipeline.verify(job).ok
+
+
+def test_given_decisions_whose_run_failed_when_handed_in_again_then_they_are_carried_out_before_any_others(
+    pipeline: Pipeline,
+) -> None:
+    job = in_review(pipeline)
+    decisions = file_of(accept(2), reject(4))
+    pipeline.hand_in(job, decisions)
+    job = died_before_the_plan(pipeline, job)
+
+    with pytest.raises(LedgerBusy, match=f"what ada decided has failed.*tallybatch resume {job.job_key[:12]}"):
+        pipeline.hand_in(job, file_of(reject(6)), by="bob")
+    reply = pipeline.hand_in(job, decisions)
+    assert (reply.repeated, reply.state, reply.applied) == (False, "VALIDATED", {"accept": 1, "reject": 1})
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, job.counts["in_review"], job.counts["succeeded"]) == ("PARTIAL", 1, 6)
+    assert pipeline.hand_in(job, decisions).repeated
+    pipeline.hand_in(job, file_of(reject(6)), by="bob")
+    job = pipeline.run_again(job.job_key)
+    assert (job.state.value, pipeline.verify(job).ok) == ("COMPLETED", True)
 
 
 def test_given_a_record_in_review_when_another_job_wants_it_then_it_waits_for_the_decision_and_reuses_it(
