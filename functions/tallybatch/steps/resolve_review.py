@@ -124,7 +124,7 @@ def _not_carried_out(job: Job, review: ReviewRun) -> LedgerBusy:
         "other decisions come first",
         where=f"job {job.job_key}",
         why=f"the run that was to carry out what {review.by} decided has failed: {job.reason}",
-        do=f"let it go on with `tallybatch resume {job.job_key[:12]}`, export the queue again, and hand in what is left",
+        do=f"run `tallybatch resume {job.job_key[:12]}`, export the queue again, and hand in what is left",
     )
 
 
