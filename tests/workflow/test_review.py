@@ -384,27 +384,3 @@ def test_the_audit_tells_who_and_when_and_its_hash_is_that_of_the_decisions(pipe
     decisions = pipeline.objects.get(pipeline.keys(job).decisions(job.attempt))
     assert (audit.by, audit.sha256) == ("Ada Lovelace", hashlib.sha256(decisions).hexdigest())
     assert audit.file_sha256 == hashlib.sha256(file_of(reject(2))).hexdigest()
-
-
-def test_given_a_published_job_that_people_reopened_when_verified_then_what_readers_have_is_still_proven(
-    pipeline: Pipeline,
-) -> None:
-    job, sample = sampled(pipeline)
-    title = sample[0]["input"]["title"]
-    scenario(pipeline.simulator.control, records=[{"fault": "refusal", "contains": title, "times": "always"}])
-    pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "requeue"}))
-    job = pipeline.run_again(job.job_key)
-    assert (job.state.value, len(results(pipeline.objects, job))) == ("PARTIAL", 20)
-
-    found = pipeline.verify(job)
-    assert (found.ok, found.gone_on, found.checked_records) == (True, True, 20)
-    for key in (pipeline.keys(job).manifest, pipeline.certificate(job).results[0].key):
-        body = pipeline.objects.get(key)
-        pipeline.objects.put(key, body[:-1] + b"?")
-        assert pipeline.objects.uri(key) in pipeline.verify(job).difference
-        pipeline.objects.put(key, body)
-
-    pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "accept", "output": ANSWER}))
-    job = pipeline.run_again(job.job_key)
-    found = pipeline.verify(job)
-    assert (job.state.value, found.ok, found.gone_on) == ("COMPLETED", True, False)
