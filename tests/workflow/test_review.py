@@ -174,6 +174,24 @@ def test_given_a_requeued_record_that_fails_again_when_the_try_is_over_then_peop
     assert pipeline.run_again(job.job_key).state.value == "COMPLETED"
 
 
+def test_given_a_job_of_many_attempts_when_a_record_is_requeued_then_it_is_asked_at_once_and_within_the_deadline(
+    pipeline: Pipeline,
+) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-006.", "times": "always"}])
+    pipeline.push_spec(review_spec(max_attempts=10, deadline="10m"))
+    job = pipeline.run(films(RECORDS))
+    assert (queue(pipeline, job)[key_of(6)]["why"], job.attempt > 3) == ("exhausted", True)
+    pipeline.simulator.control.set_scenario("calm")
+    decided_at = pipeline.clock.now()
+
+    pipeline.hand_in(job, file_of(requeue(6)))
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, classes(pipeline.objects, job)[key_of(6)][-2:]) == ("COMPLETED", ["requeued", "succeeded"])
+    asked = next(row for row in pipeline.ledger.submissions(job.job_key) if row.attempt == job.attempt)
+    assert asked.first_claimed_at == decided_at
+
+
 def test_given_bad_lines_when_handed_in_then_each_is_named_and_nothing_is_decided(pipeline: Pipeline) -> None:
     job = in_review(pipeline)
     bad: list[dict[str, Any]] = [
@@ -366,14 +384,6 @@ def test_given_a_sampled_record_that_is_rejected_when_the_job_goes_on_then_the_n
     pipeline.push_spec(review_spec(shard_records=5))
     other = pipeline.run(films(20), version="v2")
     assert (other.counts["succeeded"], other.counts["reused"]) == (20, 19)
-
-
-def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answer_stands(pipeline: Pipeline) -> None:
-    job, sample = sampled(pipeline)
-    with pytest.raises(BadInput, match="1 decisions cannot be taken") as refused:
-        pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "accept", "output": ANSWER}))
-    assert "one accepted answer" in refused.value.problems[0].reason
-    assert pipeline.job(job.job_key) == job
 
 
 def test_the_audit_tells_who_and_when_and_its_hash_is_that_of_the_decisions(pipeline: Pipeline) -> None:

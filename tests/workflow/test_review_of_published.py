@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tallybatch.domain.errors import BadInput
 from tests.support.films import films, lines, report, results, scenario, spec
 from tests.support.pipeline import Pipeline
 from tests.workflow.test_review import ANSWER, RECORDS, file_of, sampled
@@ -57,3 +60,11 @@ def test_given_a_withdrawn_answer_when_a_gate_then_stops_the_job_then_the_report
     job = pipeline.job(job.job_key)
     assert (job.state.value, len(results(pipeline.objects, job))) == ("COMPLETED", RECORDS - 1)
     assert pipeline.verify(job).ok
+
+
+def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answer_stands(pipeline: Pipeline) -> None:
+    job, sample = sampled(pipeline)
+    with pytest.raises(BadInput, match="1 decisions cannot be taken") as refused:
+        pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "accept", "output": ANSWER}))
+    assert "one accepted answer" in refused.value.problems[0].reason
+    assert pipeline.job(job.job_key) == job
