@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tallybatch.domain.errors import BadInput
-from tests.support.films import films, lines, report, results, scenario, spec
+from tests.support.films import films, key_of, lines, report, results, scenario, spec
 from tests.support.pipeline import Pipeline
 from tests.workflow.test_review import ANSWER, RECORDS, file_of, sampled
+
+EMBEDDINGS = """\
+name: genre
+provider: openai
+model: text-embedding-3-small
+endpoint: /v1/embeddings
+prompt: {user: '{{ title }}'}
+retry: {max_attempts: 1}
+review: {classes: [exhausted]}
+"""
 
 
 def test_given_a_published_job_that_people_reopened_when_verified_then_what_readers_have_is_still_proven(
@@ -68,3 +80,18 @@ def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answ
         pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "accept", "output": ANSWER}))
     assert "one accepted answer" in refused.value.problems[0].reason
     assert pipeline.job(job.job_key) == job
+
+
+@pytest.mark.parametrize("output", ["drama", [], ["a"], [[]], {"0": 1}])
+def test_given_a_record_to_embed_when_people_accept_what_is_no_vector_then_it_is_refused(
+    pipeline: Pipeline, output: Any
+) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-003.", "times": "always"}])
+    pipeline.push_spec(EMBEDDINGS)
+    job = pipeline.run(films(5))
+    key = key_of(3)
+    with pytest.raises(BadInput) as refused:
+        pipeline.hand_in(job, file_of({"business_key": key, "decision": "accept", "output": output}))
+    assert refused.value.problems[0].reason == "the spec asks for embeddings, so an output is a list of numbers"
+    pipeline.hand_in(job, file_of({"business_key": key, "decision": "accept", "output": [0.0, 0.5]}))
+    assert pipeline.run_again(job.job_key).state.value == "COMPLETED"

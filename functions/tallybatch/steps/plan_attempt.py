@@ -71,7 +71,7 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, li
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     job = ports.ledger.job(request.job_key)
-    if job is not None and job.review is not None:
+    if job is not None and job.review is not None and job.review.attempt <= attempt:
         carry_out(job.review, context, objects, ports.ledger)
     if job is not None and job.review is not None and job.review.attempt == attempt:
         items_key = context.keys.no_items(attempt)

@@ -133,6 +133,8 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
     checker = AnswerCheck.of(spec)
 
     def check(answer: str, record_input: msgspec.Raw) -> tuple[bytes, str]:
+        if spec.is_embedding and not _is_vector(answer):
+            return b"", "the spec asks for embeddings, so an output is a list of numbers"
         verdict = checker.check(answer, record_input)
         return verdict.output, verdict.reason
 
@@ -145,6 +147,15 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
         plain_text=spec.output.schema_ is None and not spec.is_embedding,
         where="decisions",
     )
+
+
+def _is_vector(text: str) -> bool:
+    """One vector, or several of a native request. Those of a provider are checked where its results are read."""
+    try:
+        value = msgspec.json.decode(text, type=list[float | list[float]])
+    except msgspec.DecodeError:
+        return False
+    return value != [] and [] not in value
 
 
 def queue_entries(
