@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tallybatch.contracts import ResumeReply, ResumeRequest
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import Conflict, NotFound
-from tallybatch.domain.lifecycle import JOB_FINAL, JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN, JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledge
@@ -19,9 +19,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.quality_gates import read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.transitions import change_job
-
-_NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
+from tallybatch.steps.transitions import change_job, job_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,7 @@ class Ports:
 
 def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     """Raises `NotFound` for a job that is not there or whose input was refused, `Conflict` for a completed one."""
-    job = ports.ledger.job(request.job_key)
-    if job is None:
-        raise NotFound("no such job in the ledger", where=request.job_key)
+    job = job_of(ports.ledger, request.job_key)
     if job.dry_run:
         raise Conflict(
             "this was a dry run: nothing was begun", where=f"job {job.job_key}", do="drop the file in earnest"
@@ -88,13 +84,13 @@ def _refuse_at_gate(job: Job, context: JobContext, objects: Objects) -> None:
 
 def _at_work(job: Job, ports: Ports) -> ResumeReply:
     """Somebody was first, or this very call was made before and died; an execution that was not started yet is."""
-    if job.state in _NOT_BEGUN:
+    if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ResumeReply(
         job_key=job.job_key,
         state=job.state.value,
         attempt=job.attempt,
-        started=job.state in _NOT_BEGUN,
+        started=job.state in NOT_BEGUN,
         by=job.partial_requested_by,
     )
 
@@ -111,7 +107,7 @@ def _go_on(
         return next_run(now, now=ports.clock.now(), deadline_s=deadline_s, **asked)
 
     resumed = change_job(ports.ledger, job.job_key, change)
-    if resumed.state in _NOT_BEGUN:
+    if resumed.state in NOT_BEGUN:
         start(resumed, ports.objects.bucket, ports.executions)
     return ResumeReply(
         job_key=job.job_key,
