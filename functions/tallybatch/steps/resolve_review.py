@@ -29,9 +29,9 @@ from tallybatch.domain.rows import Job, ReviewRun
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.review_decisions import standing_decisions
+from tallybatch.steps.review_decisions import carried_out, standing_decisions
 from tallybatch.steps.review_queue import queue_lines
-from tallybatch.steps.transitions import job_of
+from tallybatch.steps.transitions import change_job, job_of
 
 _TRIES = 3
 
@@ -53,9 +53,11 @@ def run(request: ReviewRequest, ports: Ports) -> ReviewReply:
         data = _handed_in(request, context, ports.objects)
         file_sha256 = hashlib.sha256(data).hexdigest()
         if job.review is not None and job.review.file_sha256 == file_sha256:
-            return _again(job, job.review, ports)
+            return _again(job, job.review, context, ports)
         if job.state not in JOB_FINAL:
             raise _at_work(job)
+        if job.review is not None and not carried_out(job.review, context.keys, ports.objects):
+            raise _not_carried_out(job, job.review)
         parsed = _parse(data, job, context, ports)
         if not parsed.decisions:
             return _reply(job, request.by, parsed)
@@ -78,8 +80,19 @@ def _handed_in(request: ReviewRequest, context: JobContext, objects: Objects) ->
     return data
 
 
-def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
-    """The file was entered before; if its run was not started, it is."""
+def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> ReviewReply:
+    """The file was entered before; if its run was not started, it is, and if that failed before it had carried out the
+    decisions, the next run does."""
+    deadline_s = context.spec.limits.deadline.total_seconds()
+
+    def change(now: Job) -> Job | None:
+        if now.state not in JOB_FINAL or now.review != review:
+            return None
+        return next_run(now, now=ports.clock.now(), deadline_s=deadline_s)
+
+    goes_on = job.state in JOB_FINAL and not carried_out(review, context.keys, ports.objects)
+    if goes_on:
+        job = change_job(ports.ledger, job.job_key, change)
     if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ReviewReply(
@@ -88,7 +101,7 @@ def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
         attempt=review.attempt,
         by=review.by,
         applied=review.counts,
-        repeated=True,
+        repeated=not goes_on,
     )
 
 
@@ -103,11 +116,22 @@ def _at_work(job: Job) -> LedgerBusy:
     )
 
 
+def _not_carried_out(job: Job, review: ReviewRun) -> LedgerBusy:
+    return LedgerBusy(
+        "other decisions come first",
+        where=f"job {job.job_key}",
+        why=f"the run that was to carry out what {review.by} decided has failed: {job.reason}",
+        do=f"run `tallybatch resume {job.job_key[:12]}`, export the queue again, and hand in what is left",
+    )
+
+
 def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
     spec = context.spec
     checker = AnswerCheck.of(spec)
 
     def check(answer: str, record_input: msgspec.Raw) -> tuple[bytes, str]:
+        if spec.is_embedding and not _is_vector(answer):
+            return b"", "the spec asks for embeddings, so an output is a list of numbers"
         verdict = checker.check(answer, record_input)
         return verdict.output, verdict.reason
 
@@ -120,6 +144,15 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
         plain_text=spec.output.schema_ is None and not spec.is_embedding,
         where="decisions",
     )
+
+
+def _is_vector(text: str) -> bool:
+    """One vector, or several of a native request. Those of a provider are checked where its results are read."""
+    try:
+        value = msgspec.json.decode(text, type=list[float | list[float]])
+    except msgspec.DecodeError:
+        return False
+    return value != [] and [] not in value
 
 
 def queue_entries(
