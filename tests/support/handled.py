@@ -42,6 +42,7 @@ from tallybatch.contracts import (
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     S3Event,
     SealReply,
     ShardItem,
@@ -299,6 +300,9 @@ class HandledPipeline(Pipeline):
 
     def reserve(self, item: ShardItem) -> QuotaReply:
         return QuotaReply.model_validate(self.call("ReserveQuota", item.model_dump()))
+
+    def release(self, item: ShardItem) -> ReleaseReply:
+        return ReleaseReply.model_validate(self.call("ReleaseQuota", item.model_dump()))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         return AttemptPlan.model_validate(self.call("PlanAttempt", request.model_dump()))
