@@ -83,8 +83,8 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.Sweep: Profile(
             lists_jobs=True,
-            reads=("provider/", "jobs/"),
-            writes=("deletions/",),
+            reads=("provider/",),
+            writes=("jobs/", "deletions/"),
             table=HOLD_QUOTA,
             memory_mb=1024,
             asynchronous=True,

@@ -50,7 +50,7 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
-    "Sweep": {"deletions/"},
+    "Sweep": {"jobs/", "deletions/"},
     "ResumeJob": {"jobs/"},
     "ResolveReview": {"review/"},
 }

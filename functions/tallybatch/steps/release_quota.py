@@ -1,5 +1,7 @@
-"""Submit: a shard that is lost before anything of it is out gives its quota back, or it would keep it from the others of
-its job, and from its own retry, which goes by another name."""
+"""Submit: a shard that is lost before anything of it is out gives its quota back.
+
+It would keep it from the others of its job, and from its own retry, which goes by another name.
+"""
 
 from __future__ import annotations
 
