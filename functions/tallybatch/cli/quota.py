@@ -66,7 +66,9 @@ def set_(
     ] = "",
     tokens: Annotated[str, typer.Option("--tokens", metavar="N", help="Enqueued prompt tokens, or none.")] = "",
     jobs: Annotated[str, typer.Option("--jobs", metavar="N", help="Provider jobs at once, or none.")] = "",
-    requests: Annotated[str, typer.Option("--requests", metavar="N", help="Requests in flight, or none.")] = "",
+    requests: Annotated[
+        str, typer.Option("--requests", metavar="N", help="Requests in provider jobs at once, or none.")
+    ] = "",
     headroom: Annotated[
         float | None, typer.Option("--headroom", min=0, max=0.95, help="Share kept free for other traffic.")
     ] = None,
