@@ -89,6 +89,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
         attempt=closure.attempt,
         counts=final_counts(closure),
         sampled=sampled,
+        published_attempt=closure.attempt,
         certificate=ports.objects.uri(certified.key),
         results_uri=results_uri,
         report=ports.objects.uri(context.keys.report_html),
@@ -125,6 +126,7 @@ def _end_open(job: Job, closure: Closure, sampled: int, context: JobContext, por
         sampled=sampled,
         reason=reason,
         report=ports.objects.uri(context.keys.report_html),
+        published_attempt=closure.attempt if published else job.published_attempt,
         **published,
     )
     _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
