@@ -41,6 +41,10 @@ class Ports:
 
 
 def run(request: JobInput, ports: Ports) -> SealReply:
+    """A job whose next run has begun is left alone: its last run has been sealed, and is only told once more."""
+    known = ports.ledger.job(request.job_key)
+    if known is not None and known.attempt > request.attempt:
+        return SealReply(tenant=known.tenant, job_key=known.job_key, state=known.state.value)
     reply = _end(request, ports)
     job = ports.ledger.job(request.job_key)
     if job is not None and job.state in JOB_FINAL:
