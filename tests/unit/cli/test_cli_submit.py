@@ -117,3 +117,17 @@ def test_given_a_pipeline_that_never_answers_when_submitted_then_the_command_say
     assert said.code == 4
     assert "BuildManifest" in said.err
     assert "being prepared" in said.err
+
+
+def test_given_a_file_refused_for_what_was_mended_elsewhere_when_submitted_again_then_the_job_it_becomes_is_told(
+    tmp_path: Path, operator: Operator
+) -> None:
+    spec = tmp_path / "genre.yaml"
+    spec.write_text(SPEC + "quality: {golden: {file: g.jsonl, field: genre, label: genre, min_accuracy: 0.0}}\n")
+    submit = ("submit", _file(tmp_path, films(3)), "--spec", spec, "--follow", "--json")
+    assert "there is no golden/default/g.jsonl" in operator.run(*submit).json["error"]["message"]
+    again = operator.run(*submit)
+    assert (again.code, len(operator.world)) == (3, 0), "told by this drop's own refusal"
+    operator.pipeline.objects.put("golden/default/g.jsonl", b'{"id": "film-1", "genre": "Drama"}\n')
+    said = operator.run(*submit)
+    assert (said.code, said.json["state"]) == (0, "COMPLETED")
