@@ -27,9 +27,9 @@ from tallybatch.domain.review import (
 )
 from tallybatch.domain.rows import Job, ReviewRun
 from tallybatch.ports import Clock, Executions, Ledger, Objects
-from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.review_decisions import standing_decisions
+from tallybatch.steps.review_decisions import are_carried_out, standing_decisions
 from tallybatch.steps.review_queue import queue_lines
 
 _TRIES = 3
@@ -55,9 +55,11 @@ def run(request: ReviewRequest, ports: Ports) -> ReviewReply:
         data = _handed_in(request, context, ports.objects)
         file_sha256 = hashlib.sha256(data).hexdigest()
         if job.review is not None and job.review.file_sha256 == file_sha256:
-            return _again(job, job.review, ports)
+            return _again(job, job.review, context, ports)
         if job.state not in JOB_FINAL:
             raise _at_work(job)
+        if job.review is not None and not are_carried_out(job.review, context.keys, ports.objects):
+            raise _left_undone(job, job.review)
         parsed = _parse(data, job, context, ports)
         if not parsed.decisions:
             return _reply(job, request.by, parsed)
@@ -80,8 +82,12 @@ def _handed_in(request: ReviewRequest, context: JobContext, objects: Objects) ->
     return data
 
 
-def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
-    """The file was entered before; if its run was not started, it is."""
+def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> ReviewReply:
+    """The file was entered before. If its run was not started, it is; if that ended before it came to the decisions,
+    the next one does."""
+    if job.state in JOB_FINAL and not are_carried_out(review, context.keys, ports.objects):
+        following = next_run(job, now=ports.clock.now(), deadline_s=_deadline_s(job, context, ports.objects))
+        job = ports.ledger.put_job(following, expected_version=job.version) or job
     if job.state in _NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ReviewReply(
@@ -91,6 +97,15 @@ def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
         by=review.by,
         applied=review.counts,
         repeated=True,
+    )
+
+
+def _left_undone(job: Job, review: ReviewRun) -> LedgerBusy:
+    return LedgerBusy(
+        f"what {review.by} decided is not carried out yet, so other decisions cannot be taken now",
+        where=f"job {job.job_key}",
+        why=f"the run that was to do it ended {job.state.value}: {job.reason}",
+        do="mend that, let the job go on with `tallybatch resume`, and hand in what is left then",
     )
 
 
@@ -152,10 +167,14 @@ def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobCont
         at=now,
         counts=_counts(parsed),
     )
-    deadline_s = context.spec.limits.deadline.total_seconds()
+    deadline_s = _deadline_s(job, context, ports.objects)
     return ports.ledger.put_job(
         next_run(job, now=now, deadline_s=deadline_s, review=review), expected_version=job.version
     )
+
+
+def _deadline_s(job: Job, context: JobContext, objects: Objects) -> float:
+    return spec_of_run(objects, context, job.spec_digest).limits.deadline.total_seconds()
 
 
 def _counts(parsed: Parsed) -> dict[str, int]:

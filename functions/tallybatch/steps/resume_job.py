@@ -15,7 +15,7 @@ from tallybatch.domain.lifecycle import JOB_FINAL, JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledge
-from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.reopening import is_stopped, next_run, start, start_again
 from tallybatch.steps.transitions import change_job
@@ -100,7 +100,7 @@ def _go_on(
     job: Job, context: JobContext, ports: Ports, *, by: str, acknowledged: int = 0, **asked: object
 ) -> ResumeReply:
     """Start the next run. Of several that ask at once, one starts it."""
-    deadline_s = context.spec.limits.deadline.total_seconds()
+    deadline_s = spec_of_run(ports.objects, context, job.spec_digest).limits.deadline.total_seconds()
 
     def change(now: Job) -> Job | None:
         if (now.state, now.run) != (job.state, job.run):
