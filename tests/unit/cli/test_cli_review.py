@@ -69,7 +69,7 @@ def test_whoever_comes_second_is_told_by_name_and_with_exit_code_1(operator: Ope
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob", "--json")
     assert said.code == 5
     assert "what ada decided" in said.json["error"]["why"]
-    assert "at work" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
+    assert "no review queue yet" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
 
     operator.pipeline.run_again(job.job_key)
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob")
