@@ -15,7 +15,7 @@ import msgspec
 
 from tallybatch.contracts import ReviewReply, ReviewRequest
 from tallybatch.domain.errors import BadInput, Conflict, LedgerBusy, NotFound, Problem
-from tallybatch.domain.lifecycle import JOB_FINAL, JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.review import (
     MAX_DECISIONS_BYTES,
@@ -31,9 +31,9 @@ from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reopening import next_run, start
 from tallybatch.steps.review_decisions import are_carried_out, standing_decisions
 from tallybatch.steps.review_queue import queue_lines
+from tallybatch.steps.transitions import job_of
 
 _TRIES = 3
-_NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,7 @@ def run(request: ReviewRequest, ports: Ports) -> ReviewReply:
     """Raises `BadInput` with every bad line, `LedgerBusy` while a run is at work on the job, `NotFound` for a job that
     is not there."""
     for _ in range(_TRIES):
-        job = ports.ledger.job(request.job_key)
-        if job is None:
-            raise NotFound("no such job in the ledger", where=request.job_key)
+        job = job_of(ports.ledger, request.job_key)
         context = load_job(ports.objects, job.tenant, job.job_key)
         data = _handed_in(request, context, ports.objects)
         file_sha256 = hashlib.sha256(data).hexdigest()
@@ -88,7 +86,7 @@ def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> Re
     if job.state in JOB_FINAL and not are_carried_out(review, context.keys, ports.objects):
         following = next_run(job, now=ports.clock.now(), deadline_s=_deadline_s(job, context, ports.objects))
         job = ports.ledger.put_job(following, expected_version=job.version) or job
-    if job.state in _NOT_BEGUN:
+    if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ReviewReply(
         job_key=job.job_key,

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from tallybatch.contracts import ResumeReply, ResumeRequest
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import Conflict, NotFound
-from tallybatch.domain.lifecycle import JOB_FINAL, JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN, JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledge
 from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.reopening import is_stopped, next_run, start, start_again
-from tallybatch.steps.transitions import change_job
+from tallybatch.steps.transitions import change_job, job_of
 
 ABOUT_TO_START_S = 60
 """A job whose row has changed within this time may be about to start, or to be told of as started."""
-_NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,7 @@ class Ports:
 
 def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     """Raises `NotFound` for a job that is not there or whose input was refused, `Conflict` for a completed one."""
-    job = ports.ledger.job(request.job_key)
-    if job is None:
-        raise NotFound("no such job in the ledger", where=request.job_key)
+    job = job_of(ports.ledger, request.job_key)
     if job.dry_run:
         raise Conflict(
             "this was a dry run: nothing was begun", where=f"job {job.job_key}", do="drop the file in earnest"
@@ -76,7 +73,7 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
 def _at_work(request: ResumeRequest, job: Job, ports: Ports) -> ResumeReply:
     """Somebody was first, or this very call was made before and died: an execution that was not started yet is. One
     that was stopped is followed by the next if somebody wants the job to go on, however often it was started before."""
-    if job.state in _NOT_BEGUN:
+    if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     again: Job | None = None
     stopped = job.updated_at <= ports.clock.now() - ABOUT_TO_START_S and is_stopped(job, ports.executions)
@@ -88,7 +85,7 @@ def _at_work(request: ResumeRequest, job: Job, ports: Ports) -> ResumeReply:
         job_key=job.job_key,
         state=job.state.value,
         attempt=job.attempt,
-        started=again is not None or (ours and job.state in _NOT_BEGUN and not stopped),
+        started=again is not None or (ours and job.state in NOT_BEGUN and not stopped),
         at_work=not stopped,
         stopped=stopped,
         cancelling=bool(job.cancel_requested_at),
@@ -108,7 +105,7 @@ def _go_on(
         return next_run(now, now=ports.clock.now(), deadline_s=deadline_s, **asked)
 
     resumed = change_job(ports.ledger, job.job_key, change)
-    if resumed.state in _NOT_BEGUN:
+    if resumed.state in NOT_BEGUN:
         start(resumed, ports.objects.bucket, ports.executions)
     return ResumeReply(
         job_key=job.job_key,
