@@ -65,6 +65,28 @@ def test_given_a_model_without_a_price_when_dropped_then_refused_before_anything
     assert pipeline.simulator.control.journal()["creates"] == []
 
 
+def test_given_a_price_file_that_is_mended_halfway_when_dropped_again_then_the_job_tells_what_is_wrong_now(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    reasons = []
+    for body in (b"prices: 5\n", b"prices: [a]\n", b"prices: [a]\n"):
+        pipeline.objects.put("prices/tenants/acme.yaml", body)
+        pipeline.wait(60)
+        job = pipeline.job(pipeline.drop(films(3))["job_key"])
+        reasons.append(job.reason)
+        assert report(pipeline.objects, job)["refusal"]["first"][0]["reason"] in job.reason
+        bad_lines = pipeline.objects.get(pipeline.keys(job).bad_lines())
+        assert report(pipeline.objects, job)["refusal"]["first"][0]["reason"].encode() in bad_lines
+    assert reasons[0].startswith(
+        "the prices are refused in prices/tenants/acme.yaml: 1 problem; first: line 1: prices: 5"
+    )
+    assert reasons[0] != reasons[1] == reasons[2]
+
+    pipeline.objects.put("prices/tenants/acme.yaml", b"prices: []\n")
+    assert pipeline.run(films(3)).state.value == "COMPLETED"
+
+
 def test_given_that_the_spec_allows_it_when_run_without_a_price_then_cost_is_unknown_and_counted_never_zero(
     pipeline: Pipeline,
 ) -> None:

@@ -22,7 +22,7 @@ from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
-from tallybatch.steps.dropped_file import DRY_RUN
+from tallybatch.steps.dropped_file import DRY_RUN, version_of
 
 SKEW_S = 5
 """How far the clocks of S3, the function and this machine may be apart."""
@@ -38,7 +38,8 @@ _REMIND_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A local file that is in the inbox. `at` (Unix seconds) is when S3 had it; `sha256` is of its bytes as stored."""
+    """A local file that is in the inbox. `at` (Unix seconds) is when S3 had it, `version` tells this drop from others
+    of the same bytes; `sha256` is of its bytes as stored."""
 
     file: Path
     key: str
@@ -46,6 +47,7 @@ class Drop:
     dataset_version: str
     sha256: str
     at: float
+    version: str
     spec: Spec
     spec_digest: str
     dry_run: bool = False
@@ -82,7 +84,8 @@ def drop(
         connection.upload(file, key, moved, DRY_RUN if dry_run else "")
     stored = connection.objects.head(key)
     at = stored.last_modified if stored and stored.last_modified else connection.clock.now()
-    return Drop(file, key, tenant, dataset_version, sha256, at, found.spec, found.digest, dry_run)
+    version = version_of(stored) if stored else ""
+    return Drop(file, key, tenant, dataset_version, sha256, at, version, found.spec, found.digest, dry_run)
 
 
 def await_job(connection: Connection, dropped: Drop) -> Job:
@@ -119,7 +122,8 @@ class _Search:
 
     def look(self, waited_s: float) -> Job | None:
         ledger, drop = self.connection.ledger, self.drop
-        if refused := ledger.job(drop.refused_job_key):
+        refused = ledger.job(drop.refused_job_key)
+        if refused is not None and refused.drop == drop.version:
             return refused
         if waited_s >= PREDICT_S and self.predicted is None:
             self.predicted = predicted_job_key(drop.file, drop.spec, drop.tenant, drop.dataset_version)

@@ -16,6 +16,11 @@ DRY_RUN = "dry-run"
 """Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
+def version_of(info: ObjectInfo) -> str:
+    """Of a dropped object: the same bytes dropped again are another one."""
+    return info.version_id or f"{info.etag} {info.last_modified}"
+
+
 @dataclass(frozen=True, slots=True)
 class Drop:
     """A dropped object that exists now, with the spec it is meant for."""
@@ -27,7 +32,7 @@ class Drop:
 
     @property
     def version(self) -> str:
-        return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
+        return version_of(self.info)
 
     @property
     def is_dry(self) -> bool:

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from tallybatch.domain.errors import BadInput, Problem
+from tallybatch.domain.errors import BadInput, Conflict, Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, ObjectInfo, Objects
 from tallybatch.report.build import refusal_report
 from tallybatch.report.write import write_report
+from tallybatch.steps.dropped_file import version_of
+from tallybatch.steps.transitions import change_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,12 @@ def write_problems(path: Path, bad: BadInput) -> None:
 def refuse(
     refusal: Refusal, source: ObjectInfo, objects: Objects, ledger: Ledger, events: Events, clock: Clock
 ) -> dict[str, Any]:
+    """The same file may be refused again for another reason, such as a price file that was mended halfway: the job then
+    tells the last one."""
     keys = JobKeys(refusal.tenant, refusal.job_key)
-    with refusal.bad_lines.open("rb") as body:
-        objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
+    _put_bad_lines(refusal.bad_lines, keys, objects)
     now = clock.now()
+    where = f" in {refusal.where}" if refusal.where not in ("", source.key) else ""
     job = Job(
         job_key=refusal.job_key,
         tenant=refusal.tenant,
@@ -59,12 +64,19 @@ def refuse(
         created_at=now,
         updated_at=now,
         source_uri=objects.uri(source.key),
-        reason=f"{refusal.what}: {refusal.bad_count} problems"
+        reason=f"{refusal.what}{where}: {refusal.bad_count} problem{'s' * (refusal.bad_count != 1)}"
         + (f"; first: {refusal.problems[0]}" if refusal.problems else ""),
         report=objects.uri(keys.report_html),
+        drop=version_of(source),
         counts=dict.fromkeys(("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review"), 0),
     )
-    stored = ledger.put_job(job, expected_version=None) or ledger.job(job.job_key) or job
+    stored = ledger.put_job(job, expected_version=None) or change_job(
+        ledger,
+        job.job_key,
+        lambda row: (
+            None if _told(row) == _told(job) else replace(row, reason=job.reason, drop=job.drop, updated_at=now)
+        ),
+    )
     write_report(
         objects,
         keys,
@@ -91,3 +103,16 @@ def refuse(
         },
     )
     return {"job_key": job.job_key, "state": JobState.FAILED.value}
+
+
+def _told(job: Job) -> tuple[str, str]:
+    return job.reason, job.drop
+
+
+def _put_bad_lines(file: Path, keys: JobKeys, objects: Objects) -> None:
+    with file.open("rb") as body:
+        try:
+            objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
+        except Conflict:
+            body.seek(0)
+            objects.put(keys.bad_lines(), body.read(), content_type="application/x-ndjson")
