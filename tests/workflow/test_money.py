@@ -65,6 +65,16 @@ def test_given_a_model_without_a_price_when_dropped_then_refused_before_anything
     assert pipeline.simulator.control.journal()["creates"] == []
 
 
+def test_given_a_limit_in_dollars_for_each_record_when_nobody_knows_the_price_then_refused_for_it_would_not_hold(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec(model=UNKNOWN, limits=", allow_unpriced: true, max_cost_per_record_usd: 0.05"))
+    job = pipeline.job(pipeline.drop(films(3))["job_key"])
+
+    assert job.state.value == "FAILED"
+    assert "limits.max_cost_per_record_usd could not be kept" in job.reason
+
+
 def test_given_a_price_file_that_is_mended_halfway_when_dropped_again_then_the_job_tells_what_is_wrong_now(
     pipeline: Pipeline,
 ) -> None:

@@ -83,7 +83,10 @@ def _dimensions(by: str) -> tuple[str, ...]:
 
 def _dollars(text: str) -> Decimal:
     try:
-        return parse_usd(text)
+        dollars = parse_usd(text)
+        if dollars < 0:
+            raise ValueError("a cost is 0 or more")
+        return dollars
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--human-usd") from None
 

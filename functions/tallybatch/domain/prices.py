@@ -20,6 +20,8 @@ PICO_PER_NANO = 1000
 NANO_PER_USD = 10**9
 TOKENS_PER_RATE = 10**6
 """Prices are published for a million tokens."""
+MAX_RATE = 1_000_000
+"""US dollars for a million tokens: sums of costs stay within the digits that the ledger can hold."""
 
 Lane = Literal["batch", "on_demand"]
 Pricer = Callable[[Usage], int | None]
@@ -62,9 +64,9 @@ class Price(BaseModel):
 
 
 def rate(usd_per_million: Decimal) -> int:
-    """Pico-dollars a token. Raises `ValueError` for what is finer than that, negative, or no number."""
-    if not usd_per_million.is_finite() or usd_per_million < 0:
-        raise ValueError("a price is a number of US dollars, 0 or more")
+    """Pico-dollars a token. Raises `ValueError` for what is finer than that, negative, or no price of this world."""
+    if not usd_per_million.is_finite() or not 0 <= usd_per_million <= MAX_RATE:
+        raise ValueError(f"a price is a number of US dollars, 0 or more and at most {MAX_RATE:,}")
     pico = usd_per_million * TOKENS_PER_RATE
     if pico != pico.to_integral_value():
         raise ValueError("a price for a million tokens has at most six decimals")

@@ -75,7 +75,9 @@ def test_given_a_job_or_a_tenant_when_asked_then_only_that_is_told(spent: Operat
     assert "per accepted record" in spent.run("cost").out
 
 
-@pytest.mark.parametrize("wrong", [("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--since", "soon")])
+@pytest.mark.parametrize(
+    "wrong", [("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--human-usd", "-1"), ("--since", "soon")]
+)
 def test_given_a_wrong_option_when_asked_then_it_is_a_usage_error(wrong: tuple[str, str], operator: Operator) -> None:
     assert operator.run("cost", *wrong).code == 2
 

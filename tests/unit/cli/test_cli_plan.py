@@ -83,3 +83,10 @@ def test_given_a_wrong_file_of_prices_when_asked_then_line_and_key_are_told(here
 
     assert said.code == 3
     assert "prices.yaml:2: prices[0].input" in said.err
+
+
+def test_given_a_provider_that_there_is_not_when_prices_are_asked_then_it_is_a_usage_error(operator: Operator) -> None:
+    said = operator.run("prices", "acme", "model")
+
+    assert said.code == 2
+    assert "'acme': take one of openai, bedrock, gemini" in " ".join(said.err.replace("│", " ").split())
