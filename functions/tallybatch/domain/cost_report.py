@@ -11,7 +11,6 @@ from typing import Any
 
 from tallybatch.domain import aws_cost
 from tallybatch.domain.billing import LINES, line_of, money
-from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.outcomes import ACCEPTED, OutcomeClass
 from tallybatch.domain.plan import polls_in
 from tallybatch.domain.prices import usd
@@ -116,7 +115,7 @@ def _of_submission(job: Job, row: Submission) -> Iterator[Fact]:
     """One fact for each class of outcome that the submission has, one for duplicates, and one for its records."""
     keys = _keys(job, row.provider, row.model, row.submitted_at or row.updated_at)
     spent = money([(row.attempt, row.costs, row.duplicate_cost_nano_usd, 0)])
-    published = job.state is JobState.COMPLETED
+    published = bool(job.results_uri)
     for line in LINES:
         counts = _counts(row, line, published=published)
         if spent.lines[line] or counts:

@@ -75,6 +75,17 @@ def test_given_a_job_or_a_tenant_when_asked_then_only_that_is_told(spent: Operat
     assert "per accepted record" in spent.run("cost").out
 
 
+def test_given_a_part_that_was_published_when_asked_then_its_records_count_as_published(operator: Operator) -> None:
+    pipeline = operator.pipeline
+    scenario(pipeline.simulator.control, records=[{"fault": "duplicate_different", "contains": "Film 3"}])
+    job = operator.completed(6, spec=SPEC + "review: {classes: [conflict]}\n")
+    pipeline.resume(job.job_key, "publish_partial")
+    pipeline.run_again(job.job_key)
+
+    records = operator.run("cost", "--json").json["total"]["records"]
+    assert (records["accepted"], records["published"], records["in_review"]) == (5, 5, 1)
+
+
 @pytest.mark.parametrize(
     "wrong", [("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--human-usd", "-1"), ("--since", "soon")]
 )
