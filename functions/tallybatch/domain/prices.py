@@ -118,6 +118,21 @@ def bulk_pricer(price: Price | None) -> Pricer:
     return pricer(price.model_copy(update={"tiers": price.tiers[:1]}) if price is not None else None)
 
 
+def dearest(price: Price | None, *, up_to: int) -> Price | None:
+    """With one tier: the highest rates that requests of so many input tokens, or fewer, may have."""
+    if price is None or len(price.tiers) == 1:
+        return price
+    reached = [tier for tier in price.tiers if tier.above < max(up_to, 1)]
+    output = [tier.output for tier in reached if tier.output is not None]
+    tier = Rates(
+        input=max(tier.input for tier in reached),
+        cached_input=max(tier.cached_input for tier in reached),
+        cache_write=max(tier.cache_write for tier in reached),
+        output=max(output) if len(output) == len(reached) else None,
+    )
+    return price.model_copy(update={"tiers": (tier,)})
+
+
 def find(prices: Iterable[Price], provider: str, model: str, lane: Lane) -> Price | None:
     return next(
         (price for price in prices if (price.provider, price.model, price.lane) == (provider, model, lane)), None
