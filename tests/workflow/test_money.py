@@ -32,6 +32,30 @@ def test_given_a_bad_day_when_the_bill_comes_then_the_ledger_has_it_to_the_nano_
     assert bill.billed > 0
 
 
+@pytest.mark.parametrize(
+    ("provider", "other"),
+    [
+        ("openai", "{provider: gemini, model: gemini-2.5-flash}"),
+        ("bedrock", "{provider: openai, model: gpt-5-mini-2025-08-07}"),
+        ("gemini", "{provider: openai, model: gpt-5-mini-2025-08-07}"),
+    ],
+)
+def test_given_a_canary_single_calls_and_a_fallback_on_a_bad_day_when_the_bill_comes_then_each_is_booked_once(
+    pipeline: Pipeline, provider: str, other: str
+) -> None:
+    bill = run_day(
+        pipeline.simulator,
+        104,
+        provider,
+        min_records={provider: 10},
+        retry=", small_set: on_demand, feedback: true, raise_output_cap: {max: 1600}",
+        sections=f"canary: {{records: 12, min_acceptance: 0.05}}\nfallback: [{other}]",
+    )
+
+    assert (bill.difference, bill.unpriced) == (0, 0)
+    assert pipeline.simulator.control.journal()["tokens_per_lane"]["on_demand"]["output"] > 0
+
+
 def test_given_a_completed_job_when_its_money_is_read_then_rows_results_and_certificate_say_the_same(
     pipeline: Pipeline,
 ) -> None:
