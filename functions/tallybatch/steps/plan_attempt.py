@@ -66,15 +66,14 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
 
 def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
     """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
-    what was never handed over. An attempt of decisions has nothing to hand over either; one whose run ended before it
-    was planned is made up for."""
+    what was never handed over. An attempt of decisions has nothing to hand over either; where its run failed before it
+    came so far, the next run carries the decisions out before anything else."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     job = ports.ledger.job(request.job_key)
-    review = job.review if job is not None else None
-    if review is not None and review.attempt <= attempt:
-        carry_out(review, context, ports.objects, ports.ledger)
-    if review is not None and review.attempt == attempt:
+    if job is not None and job.review is not None and job.review.attempt <= attempt:
+        carry_out(job.review, context, objects, ports.ledger)
+    if job is not None and job.review is not None and job.review.attempt == attempt:
         items_key = context.keys.no_items(attempt)
         objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
     elif objects.head(items_key) is None:
