@@ -44,6 +44,7 @@ from tallybatch.contracts import (
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     S3Event,
     SealReply,
     ShardItem,
@@ -305,6 +306,9 @@ class HandledPipeline(Pipeline):
 
     def reserve(self, item: ShardItem) -> QuotaReply:
         return QuotaReply.model_validate(self.call("ReserveQuota", item.model_dump()))
+
+    def release(self, item: ShardItem) -> ReleaseReply:
+        return ReleaseReply.model_validate(self.call("ReleaseQuota", item.model_dump()))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         return AttemptPlan.model_validate(self.call("PlanAttempt", request.model_dump()))

@@ -68,6 +68,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial_requested_at: float = 0
     """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
     partial_requested_by: str = ""
+    published_attempt: int = 0
+    """Up to which attempt what was accepted is published."""
     review: ReviewRun | None = None
     """The decisions that were handed in last."""
     sampled: int = 0

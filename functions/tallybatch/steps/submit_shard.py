@@ -134,13 +134,7 @@ def _claim_and_create(
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )
-    fresh = replace(
-        fresh,
-        input_sha256=prepared.sha256,
-        input_records=prepared.sent,
-        reused_records=prepared.reused,
-        waiting_records=prepared.waiting,
-    )
+    fresh = prepared.noted_in(fresh)
     expected_version = row.version if row else None
     if not prepared.sent:
         empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
