@@ -74,6 +74,18 @@ def test_given_a_withdrawn_answer_when_a_gate_then_stops_the_job_then_the_report
     assert pipeline.verify(job).ok
 
 
+def test_given_records_that_people_answered_when_a_sample_is_drawn_then_it_is_of_the_others(pipeline: Pipeline) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "refusal", "contains": "Film-003.", "times": "always"}])
+    pipeline.push_spec(spec(sections="quality: {review_sample: 4}\nreview: {classes: [refused]}\n"))
+    job = pipeline.run(films(5))
+    pipeline.hand_in(job, file_of({"business_key": key_of(3), "decision": "accept", "output": ANSWER}))
+    job = pipeline.run_again(job.job_key)
+
+    sample = lines(pipeline.objects.get(pipeline.keys(job).review_sample))
+    assert (job.state.value, job.sampled) == ("COMPLETED", 4)
+    assert {row["business_key"] for row in sample} == {key_of(number) for number in (1, 2, 4, 5)}
+
+
 def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answer_stands(pipeline: Pipeline) -> None:
     job, sample = sampled(pipeline)
     with pytest.raises(BadInput, match="1 decisions cannot be taken") as refused:
