@@ -137,6 +137,12 @@ class ResumeReply(Contract):
     """Whose request it is that stands: of several, the first."""
     left: dict[str, int] = {}
     """What keeps the job from closing all the same: open, in_review, missing, duplicate."""
+    at_work: bool = False
+    """The job had not ended and an execution works on it: nothing was asked of it."""
+    stopped: bool = False
+    """The job had not ended and no execution works on it: `resume` starts the next."""
+    cancelling: bool = False
+    """Somebody has asked for the end of the job at work."""
 
 
 class ReviewRequest(Contract):
@@ -222,6 +228,12 @@ class QuotaReply(Contract):
     wait_s: int = 0
     position: int = 0
     why: str = ""
+
+
+class ReleaseReply(Contract):
+    """Of ReleaseQuota: whether there was anything to give back."""
+
+    released: bool
 
 
 class SubmitReply(Contract):
