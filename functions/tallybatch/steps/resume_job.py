@@ -5,21 +5,21 @@ Each is recorded before it has an effect, and asking again changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tallybatch.contracts import ResumeReply, ResumeRequest
 from tallybatch.domain.closure import Closure
 from tallybatch.domain.errors import Conflict, NotFound
-from tallybatch.domain.lifecycle import JOB_FINAL, JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN, JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledge
 from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.quality_gates import read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.transitions import change_job
-
-_NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
+from tallybatch.steps.transitions import change_job, job_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,7 @@ class Ports:
 
 def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     """Raises `NotFound` for a job that is not there or whose input was refused, `Conflict` for a completed one."""
-    job = ports.ledger.job(request.job_key)
-    if job is None:
-        raise NotFound("no such job in the ledger", where=request.job_key)
+    job = job_of(ports.ledger, request.job_key)
     if job.dry_run:
         raise Conflict(
             "this was a dry run: nothing was begun", where=f"job {job.job_key}", do="drop the file in earnest"
@@ -58,6 +56,7 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     if request.action == "acknowledge":
         return _acknowledge(request, job, context, ports)
     if request.action == "publish_partial":
+        _refuse_at_gate(job, context, ports.objects)
         return _go_on(
             job,
             context,
@@ -70,15 +69,28 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     return _go_on(job, context, ports, by=request.by)
 
 
+def _refuse_at_gate(job: Job, context: JobContext, objects: Objects) -> None:
+    """A part is of a job whose sets do not close. One that its gates stop has no part to publish."""
+    with suppress(NotFound):
+        judged = read_judgement(context, job.attempt, objects)
+        if not judged.passed:
+            raise Conflict(
+                "the job's gates stop it, so no part of it is published",
+                where=f"job {job.job_key}",
+                why=judged.reason,
+                do="if a gate asks too much, change `quality` and drop the file again; nothing is paid again",
+            )
+
+
 def _at_work(job: Job, ports: Ports) -> ResumeReply:
     """Somebody was first, or this very call was made before and died; an execution that was not started yet is."""
-    if job.state in _NOT_BEGUN:
+    if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ResumeReply(
         job_key=job.job_key,
         state=job.state.value,
         attempt=job.attempt,
-        started=job.state in _NOT_BEGUN,
+        started=job.state in NOT_BEGUN,
         by=job.partial_requested_by,
     )
 
@@ -95,7 +107,7 @@ def _go_on(
         return next_run(now, now=ports.clock.now(), deadline_s=deadline_s, **asked)
 
     resumed = change_job(ports.ledger, job.job_key, change)
-    if resumed.state in _NOT_BEGUN:
+    if resumed.state in NOT_BEGUN:
         start(resumed, ports.objects.bucket, ports.executions)
     return ResumeReply(
         job_key=job.job_key,

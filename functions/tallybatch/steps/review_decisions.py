@@ -61,10 +61,15 @@ class _Decided:
     record_key: str
 
 
+def carried_out(run: ReviewRun, keys: JobKeys, objects: Objects) -> bool:
+    """Whether the attempt of these decisions is there. The run that was to make it may have failed before it could."""
+    return objects.head(keys.items(run.attempt)) is not None
+
+
 def carry_out(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
     """Make the attempt of these decisions; doing it again changes nothing."""
     keys, kept = context.keys, context.retention("results")
-    if objects.head(keys.items(run.attempt)) is not None:
+    if carried_out(run, keys, objects):
         return
     body = objects.get(run.key)
     if sha256_hex(body) != run.sha256:
