@@ -233,6 +233,12 @@ class QuotaReply(Contract):
     why: str = ""
 
 
+class ReleaseReply(Contract):
+    """Of ReleaseQuota: whether there was anything to give back."""
+
+    released: bool
+
+
 class SubmitReply(Contract):
     """`unknown`: nobody knows yet whether create worked; `quota`: refused for now; both come back after `wait_s`.
     `empty`: nothing is sent; every record is answered, in flight elsewhere, or kept back. `refused`: the provider will

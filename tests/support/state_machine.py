@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tallybatch.contracts import (
@@ -17,6 +18,7 @@ from tallybatch.contracts import (
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     SealReply,
     ShardItem,
     SubmitReply,
@@ -28,6 +30,8 @@ RETRYABLE_RETRIES = 6
 """As many as the fewest that a task state of the ASL has for errors named in its Retry."""
 OTHER_RETRIES = 3
 """As many as the ASL has for any other error of a task in a Map."""
+RELEASING = frozenset({"ReserveQuota", "SubmitShard", "PollShard"})
+"""States whose Catch gives the shard's quota back."""
 _MAX_STEPS = 500
 _MAX_ATTEMPTS = 60
 
@@ -116,6 +120,9 @@ class StateMachine(ABC):
         try:
             self.run_shard(item)
         except Exception:  # the Map tolerates every failure of a child
+            if self.tasks[-1][0] in RELEASING:
+                with suppress(Exception):
+                    self.task("ReleaseQuota", lambda: self.release(item))
             self.tasks.append(("ShardMap", "lost"))
 
     def run_shard(self, item: ShardItem) -> None:
@@ -199,6 +206,9 @@ class StateMachine(ABC):
 
     @abstractmethod
     def reserve(self, item: ShardItem) -> QuotaReply: ...
+
+    @abstractmethod
+    def release(self, item: ShardItem) -> ReleaseReply: ...
 
     @abstractmethod
     def submit(self, item: ShardItem) -> SubmitReply: ...

@@ -212,9 +212,12 @@ def test_given_a_partial_job_when_a_part_is_published_then_it_stays_partial_and_
     assert pipeline.verify(job).ok
 
     pipeline.resume(job.job_key, "acknowledge")
+    found = pipeline.verify(job)
+    assert (found.ok, found.gone_on) == (True, True)
     job = pipeline.run_again(job.job_key)
     assert job.state.value == "COMPLETED"
-    assert pipeline.verify(job).ok
+    found = pipeline.verify(job)
+    assert (found.ok, found.gone_on) == (True, False)
 
 
 def test_given_a_part_that_was_tampered_with_when_verified_then_the_difference_is_named(pipeline: Pipeline) -> None:

@@ -15,7 +15,7 @@ from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.following import look
 from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, Since, StackName, connected, moment_of
-from tallybatch.cli.queueing import positions
+from tallybatch.cli.queueing import turns
 from tallybatch.cli.reports import open_page, read_report
 from tallybatch.cli.view import Snapshot, document, job_page, jobs_table, listing
 from tallybatch.domain.lifecycle import JobState
@@ -44,7 +44,7 @@ def jobs(
     shown = list(islice(wanted, limit))
     if next(wanted, None) is not None:
         output.note(f"only the newest {limit} are shown; see --limit")
-    queued = positions(shown, connection.ledger)
+    queued = {job_key: turn.position for job_key, turn in turns(shown, connection.ledger).items()}
     told = [listing(job, queued.get(job.job_key)) for job in shown]
     output.answer(told, as_json=as_json, human=jobs_table(shown, queued))
 

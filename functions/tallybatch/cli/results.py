@@ -59,7 +59,7 @@ def verify(
     ctx: typer.Context, job: JobRef, stack: StackName = "", endpoint_url: EndpointUrl = "", as_json: AsJson = False
 ) -> None:
     """Prove a job's certificate from the objects alone: every hash, every count, every published record. Exit code 1
-    at the first difference.
+    at the first difference. Of a job that has gone on since, what its certificate covers is proven.
 
     Example: `tallybatch verify 1f3a9c`
     """
@@ -73,8 +73,11 @@ def verify(
         "checked_objects": found.checked_objects,
         "checked_records": found.checked_records,
         "difference": found.difference or None,
+        "gone_on": found.gone_on,
     }
     output.answer(document, as_json=as_json, human=output.facts(list(document.items())))
+    if found.gone_on:
+        output.note("the job has gone on since it was certified; what came later is in no certificate yet")
     if not found.ok:
         output.note(f"the job is not as certified: {found.difference}")
         raise typer.Exit(ExitCode.NOT_COMPLETED)

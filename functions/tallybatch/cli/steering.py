@@ -97,7 +97,8 @@ def what_follows(reply: ResumeReply, action: Action) -> str:
         return f"{seen}{what}. {watch}"
     if reply.left:
         left = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in reply.left.items())
-        return f"{seen}The job stays {reply.state}: {left}. Go on with: tallybatch resume {reply.job_key[:12]}"
+        following = "review list" if set(reply.left) == {"in_review"} else "resume"
+        return f"{seen}The job stays {reply.state}: {left}. Go on with: tallybatch {following} {reply.job_key[:12]}"
     if reply.stopped:
         return f"The job's execution was stopped. Go on with: tallybatch resume {reply.job_key[:12]}"
     if reply.at_work:

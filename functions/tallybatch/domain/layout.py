@@ -129,8 +129,12 @@ class JobKeys:
     def shard(self, sha256: str) -> str:
         return f"{self.prefix}shards/{sha256}.jsonl.zst"
 
+    @property
+    def attempts(self) -> str:
+        return self.prefix + "attempts/"
+
     def attempt(self, attempt: int) -> str:
-        return f"{self.prefix}attempts/{attempt}/"
+        return f"{self.attempts}{attempt}/"
 
     def items(self, attempt: int) -> str:
         """The shards of an attempt, as ShardMap reads them."""

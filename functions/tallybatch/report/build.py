@@ -77,8 +77,9 @@ def job_report(
     CANCELLED). Times are Unix seconds, tokens as the providers bill them, counts records; `results.records` is what
     `results.parts` objects hold together. `previous` is the report of the version before."""
     stopped = judgement.reason if judgement else ""
+    nothing = "nothing new was published" if job.results_uri else "nothing was published"
     report = {
-        **_head(job, state, _verdict(closure, state, stopped, published=bool(results_uri))),
+        **_head(job, state, _verdict(closure, state, stopped, nothing, published=bool(results_uri))),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
@@ -104,6 +105,7 @@ def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None)
         **(_sets(closure) if closure else _no_sets(job.expected)),
         "places": _places(job, manifest, closure, results_uri=""),
         "next_steps": [
+            *_published_before(job, results_uri=""),
             *([_MEND[state]] if state in _MEND else []),
             *(_wait_for_provider(closure) if closure else []),
             _AGAIN,
@@ -238,9 +240,9 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> str:
+def _verdict(closure: Closure, state: str, stopped: str, nothing: str, *, published: bool) -> str:
     if stopped:
-        return f"Stopped by a gate, so nothing was published: {stopped}."
+        return f"Stopped by a gate, so {nothing}: {stopped}."
     if state == JobState.COMPLETED.value:
         reused = f", {closure.reused:,} of them reused" if closure.reused else ""
         failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
@@ -258,7 +260,7 @@ def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> 
     why = "Cancelled" if state == JobState.CANCELLED.value else "Not closed"
     if published:
         return f"{why}; the {closure.succeeded:,} accepted records are published as a part, as asked: {named or sums}."
-    return f"{why}, so nothing was published: {named or sums}."
+    return f"{why}, so {nothing}: {named or sums}."
 
 
 def _attempts(closure: Closure) -> list[Report]:
@@ -334,7 +336,7 @@ def _places(
 
 def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results_uri: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
-    steps = []
+    steps = _published_before(job, results_uri=results_uri)
     if stopped:
         if closure.succeeded:
             steps.append(_LOWER_GATE)
@@ -371,6 +373,14 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results
             "Accepted answers are reused, not paid again."
         )
     return steps
+
+
+def _published_before(job: Job, *, results_uri: str) -> list[str]:
+    """Of a job that was published, went on, and did not complete: its publication is not taken back."""
+    if results_uri or not job.results_uri:
+        return []
+    had = "Readers still have what an earlier run of the job published, with every answer that people have withdrawn"
+    return [f"{had} since ({job.results_uri}); it is replaced when the job completes."]
 
 
 def _wait_for_provider(closure: Closure) -> list[str]:

@@ -98,7 +98,7 @@ def run(item: ShardItem, ports: Ports, *, rules: AnswerRules) -> AnswerReply:
 def _open(item: ShardItem, context: JobContext, ports: Ports) -> Submission:
     """Claim the records and write the requests; nothing is sent before the row says so."""
     now = ports.clock.now()
-    fresh = first_generation(item, context, now)
+    fresh = first_generation(item, context, now, home=ports.objects.bucket)
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )

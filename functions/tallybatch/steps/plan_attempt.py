@@ -66,14 +66,15 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
 
 def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
     """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
-    what was never handed over. An attempt of decisions has nothing to hand over either."""
+    what was never handed over. An attempt of decisions has nothing to hand over either; where its run failed before it
+    came so far, the next run carries the decisions out before anything else."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     job = ports.ledger.job(request.job_key)
     if job is not None and job.review is not None and job.review.attempt < attempt:
-        carry_out_late(job.review, context, ports.objects, ports.ledger)
+        carry_out_late(job.review, context, objects, ports.ledger)
     if job is not None and job.review is not None and job.review.attempt == attempt:
-        carry_out(job.review, context, ports.objects, ports.ledger)
+        carry_out(job.review, context, objects, ports.ledger)
         items_key = context.keys.no_items(attempt)
         objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
     elif objects.head(items_key) is None:

@@ -6,6 +6,7 @@ Each is recorded before it has an effect, and asking again changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tallybatch.contracts import ResumeReply, ResumeRequest
@@ -16,6 +17,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
 from tallybatch.steps.acknowledgements import acknowledge
 from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
+from tallybatch.steps.quality_gates import read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.reopening import is_stopped, next_run, start, start_again
 from tallybatch.steps.transitions import change_job, job_of
@@ -58,6 +60,7 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
     if request.action == "acknowledge":
         return _acknowledge(request, job, context, ports)
     if request.action == "publish_partial":
+        _refuse_at_gate(job, context, ports.objects)
         return _go_on(
             job,
             context,
@@ -68,6 +71,19 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
             partial_requested_by=request.by,
         )
     return _go_on(job, context, ports, by=request.by)
+
+
+def _refuse_at_gate(job: Job, context: JobContext, objects: Objects) -> None:
+    """A part is of a job whose sets do not close. One that its gates stop has no part to publish."""
+    with suppress(NotFound):
+        judged = read_judgement(context, job.attempt, objects)
+        if not judged.passed:
+            raise Conflict(
+                "the job's gates stop it, so no part of it is published",
+                where=f"job {job.job_key}",
+                why=judged.reason,
+                do="if a gate asks too much, change `quality` and drop the file again; nothing is paid again",
+            )
 
 
 def _at_work(request: ResumeRequest, job: Job, ports: Ports) -> ResumeReply:

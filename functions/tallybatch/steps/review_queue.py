@@ -17,7 +17,7 @@ import msgspec
 
 from tallybatch.contracts import PublishItem
 from tallybatch.domain.closure import Closure, ReviewRecord
-from tallybatch.domain.errors import Conflict
+from tallybatch.domain.errors import Conflict, NotFound
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
@@ -50,7 +50,15 @@ _encode = msgspec.json.Encoder().encode
 
 def queue_lines(job: Job, keys: JobKeys, objects: Objects) -> Iterator[bytes]:
     """What lies in the queue of a job that has ended, as it is stored: what its last attempt left to people, and then
-    the sample, of which a part may be decided."""
+    the sample, of which a part may be decided. Raises `NotFound` where the last run failed before it wrote the queue.
+    """
+    if job.counts.get("in_review") and objects.head(keys.review_queue(job.attempt)) is None:
+        raise NotFound(
+            "the job's last run failed before it wrote its queue",
+            where=f"job {job.job_key}",
+            why=job.reason,
+            do=f"mend that and go on with `tallybatch resume {job.job_key[:12]}`; no decision is lost",
+        )
     for key in (keys.review_queue(job.attempt), keys.review_sample):
         if objects.head(key) is not None:
             with objects.open(key) as stream:

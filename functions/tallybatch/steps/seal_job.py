@@ -60,11 +60,12 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     queue = ReviewQueue(context, closure, ports.objects, ports.formats)
     queue.write(ports.ledger)
+    sampled = queue.write_sample() if job.sampled else 0
     if not closure.closed:
-        return _end_open(job, closure, context, ports)
+        return _end_open(job, closure, sampled, context, ports)
     judgement = read_judgement(context, closure.attempt, ports.objects)
     if not judgement.passed:
-        return _end_at_gate(job, closure, judgement, context, ports)
+        return _end_at_gate(job, closure, judgement, sampled, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
@@ -92,6 +93,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
         attempt=closure.attempt,
         counts=final_counts(closure),
         sampled=sampled,
+        published_attempt=closure.attempt,
         certificate=ports.objects.uri(certified.key),
         results_uri=results_uri,
         report=ports.objects.uri(context.keys.report_html),
@@ -107,7 +109,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
     )
 
 
-def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
+def _end_open(job: Job, closure: Closure, sampled: int, context: JobContext, ports: Ports) -> SealReply:
     """A job whose sets do not close publishes nothing by itself: it was cancelled, or something is open or unknown.
     What it has is published if somebody asked for that."""
     state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
@@ -125,8 +127,10 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
         state,
         attempt=closure.attempt,
         counts=final_counts(closure),
+        sampled=sampled,
         reason=reason,
         report=ports.objects.uri(context.keys.report_html),
+        published_attempt=closure.attempt if published else job.published_attempt,
         **published,
     )
     _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
@@ -175,7 +179,9 @@ def _seal(
     return certify(closure, parts, context, objects, requested_by=requested_by)
 
 
-def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobContext, ports: Ports) -> SealReply:
+def _end_at_gate(
+    job: Job, closure: Closure, judgement: Judgement, sampled: int, context: JobContext, ports: Ports
+) -> SealReply:
     """A job that its gates stop: everything is accounted for, nothing is published, and what was accepted stays
     accepted."""
     report = job_report(
@@ -197,6 +203,7 @@ def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobC
         JobState.FAILED,
         attempt=closure.attempt,
         counts=final_counts(closure),
+        sampled=sampled,
         reason=report["verdict"],
         report=ports.objects.uri(context.keys.report_html),
     )
