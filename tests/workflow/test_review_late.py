@@ -61,6 +61,6 @@ def test_given_decisions_that_are_not_carried_out_when_others_are_handed_in_then
     pipeline: Pipeline,
 ) -> None:
     job = stopped_by_the_budget(pipeline)
-    with pytest.raises(LedgerBusy, match="other decisions come first"):
+    with pytest.raises(LedgerBusy, match="what ada decided is not carried out yet"):
         pipeline.hand_in(job, file_of(reject(2)), by="bob")
     assert pipeline.job(job.job_key) == job

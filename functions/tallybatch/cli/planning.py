@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -28,7 +28,7 @@ from tallybatch.domain.preparation import Preparation, Quarantine
 from tallybatch.domain.price_book import PriceBook
 from tallybatch.domain.price_file import PriceFile, parse_prices
 from tallybatch.domain.prices import TOKENS_PER_RATE, Price
-from tallybatch.domain.spec import MIN_RECORDS, Spec
+from tallybatch.domain.spec import MIN_RECORDS, Provider, Spec
 from tallybatch.domain.units import format_usd
 from tallybatch.steps.job_prices import job_prices, over_budget, unpriced
 from tallybatch.steps.rendering import Requests
@@ -78,6 +78,8 @@ def prices(
 
     Example: `tallybatch prices openai gpt-5-mini-2025-08-07`
     """
+    if provider not in get_args(Provider):
+        raise typer.BadParameter(f"{provider!r}: take one of {', '.join(get_args(Provider))}", param_hint="PROVIDER")
     book = PriceBook([_user_prices(file)] if file else [])
     found = [book.price(provider, model, lane, at=time.time()) for lane in ("batch", "on_demand")]
     rows = [row for price in found if price is not None for row in _price_rows(price)]

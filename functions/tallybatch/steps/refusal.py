@@ -58,6 +58,7 @@ def refuse(
     except Conflict:
         objects.put(keys.bad_lines(), refusal.bad_lines.read_bytes(), content_type="application/x-ndjson")
     now = clock.now()
+    where = f" in {refusal.where}" if refusal.where not in ("", source.key) else ""
     job = Job(
         job_key=refusal.job_key,
         tenant=refusal.tenant,
@@ -67,7 +68,7 @@ def refuse(
         created_at=now,
         updated_at=now,
         source_uri=objects.uri(source.key),
-        reason=f"{refusal.what}: {refusal.bad_count} problems"
+        reason=f"{refusal.what}{where}: {refusal.bad_count} problem{'s' * (refusal.bad_count != 1)}"
         + (f"; first: {refusal.problems[0]}" if refusal.problems else ""),
         report=objects.uri(keys.report_html),
         drop=drop_version(source),
@@ -104,4 +105,6 @@ def refuse(
 
 
 def _refused_again(row: Job, now: Job) -> Job | None:
-    return None if row.drop == now.drop else replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)
+    if (row.drop, row.reason) == (now.drop, now.reason):
+        return None
+    return replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)

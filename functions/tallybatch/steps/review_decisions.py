@@ -62,14 +62,14 @@ class _Decided:
     record_key: str
 
 
-def carried_out(run: ReviewRun, keys: JobKeys, objects: Objects) -> bool:
-    """Whether the attempt of these decisions is there. The run that was to make it may have failed before it could."""
+def are_carried_out(run: ReviewRun, keys: JobKeys, objects: Objects) -> bool:
     return objects.head(keys.items(run.attempt)) is not None
 
 
 def carry_out_late(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
-    """The same in a later run, if that of the decisions ended before it came to them. Decisions that can no longer
-    stand, since another job has a record by now, are forgotten: their records are shown to people again."""
+    """The same in a later run, if that of the decisions ended before it came to them: its budget was used up, say.
+    Decisions that can no longer stand, since another job has a record by now, are forgotten: their records are shown
+    to people again."""
     try:
         carry_out(run, context, objects, ledger)
     except Conflict:
@@ -79,7 +79,7 @@ def carry_out_late(run: ReviewRun, context: JobContext, objects: Objects, ledger
 def carry_out(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
     """Make the attempt of these decisions; doing it again changes nothing."""
     keys, kept = context.keys, context.retention("results")
-    if carried_out(run, keys, objects):
+    if are_carried_out(run, keys, objects):
         return
     body = objects.get(run.key)
     if sha256_hex(body) != run.sha256:

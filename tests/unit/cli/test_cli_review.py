@@ -135,8 +135,10 @@ def test_a_queue_that_a_failed_run_did_not_write_is_not_taken_for_an_empty_one(
 ) -> None:
     job = in_review(operator)
     operator.pipeline.resume(job.job_key)
-    error = {"Error": "States.Timeout", "Cause": "slow"}
-    operator.pipeline.fail(FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", error=error))
+    error, attempt = {"Error": "States.Timeout", "Cause": "slow"}, operator.pipeline.job(job.job_key).attempt
+    operator.pipeline.fail(
+        FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", attempt=attempt, error=error)
+    )
     decisions = write(tmp_path / "one.jsonl", {"business_key": "film-2", "decision": "requeue"})
     for command in (
         ("list", job.job_key),

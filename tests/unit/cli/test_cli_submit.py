@@ -91,6 +91,22 @@ def test_a_refused_file_is_told_line_by_line(tmp_path: Path, spec_file: Path, op
     assert not operator.pipeline.simulator.control.journal()["creates"]
 
 
+def test_given_a_file_that_was_refused_for_want_of_a_price_when_submitted_with_one_then_its_job_is_named(
+    tmp_path: Path, operator: Operator
+) -> None:
+    file, spec = _file(tmp_path, films(2)), _file(tmp_path, SPEC.replace("mini-2025-08-07", "99").encode(), "s.yaml")
+    refused = operator.run("submit", file, "--spec", spec, "--json")
+    assert (refused.code, "no price is known" in refused.err) == (3, True)
+    row = '{{provider: openai, model: gpt-5-99, class: {}, as_of: "2026-01-01", source: ours, input: 1, output: 2}}'
+    rows = "".join(f"  - {row.format(lane)}\n" for lane in ("batch", "on_demand"))
+    operator.pipeline.objects.put("prices/prices.yaml", f"prices:\n{rows}".encode())
+
+    said = operator.run("submit", file, "--spec", spec, "--follow", "--json")
+
+    assert (said.code, said.json["state"]) == (0, "COMPLETED")
+    assert said.json["job_key"] != refused.json["error"].get("job_key")
+
+
 def test_what_is_wrong_is_found_before_anything_is_uploaded(
     tmp_path: Path, spec_file: Path, operator: Operator
 ) -> None:
