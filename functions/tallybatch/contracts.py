@@ -137,6 +137,12 @@ class ResumeReply(Contract):
     """Whose request it is that stands: of several, the first."""
     left: dict[str, int] = {}
     """What keeps the job from closing all the same: open, in_review, missing, duplicate."""
+    at_work: bool = False
+    """The job had not ended and an execution works on it: nothing was asked of it."""
+    stopped: bool = False
+    """The job had not ended and no execution works on it: `resume` starts the next."""
+    cancelling: bool = False
+    """Somebody has asked for the end of the job at work."""
 
 
 class ReviewRequest(Contract):

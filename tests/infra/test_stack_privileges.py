@@ -195,7 +195,7 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
     assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep", "ResumeJob", "ResolveReview"})
-    assert ("states:DescribeExecution" in actions) == (name == "Sweep")
+    assert ("states:DescribeExecution" in actions) == (name in {"Sweep", "ResumeJob"})
     assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert ("dynamodb:DeleteItem" in actions) == (name in HOLDS_QUOTA)

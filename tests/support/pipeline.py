@@ -113,6 +113,8 @@ class Pipeline(StateMachine):
         if self.on_demand is None:
             self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
+        if isinstance(self.objects, MemoryObjects):
+            self.objects.dated_by(self.clock.now)
 
     def makers(self) -> dict[str, Callable[[], ProviderApi]]:
         return {"openai": self.openai, "bedrock": self.bedrock, "gemini": self.gemini}

@@ -44,6 +44,8 @@ class StateMachine(ABC):
     tokens: MemoryTaskTokens
     people: list[Callable[[], object]]
     """What people do while the job waits for one of them."""
+    attempt: int
+    """The one that the execution is in."""
     tasks: list[tuple[str, str]]
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -55,11 +57,13 @@ class StateMachine(ABC):
                 tenant=request.tenant,
                 job_key=request.job_key,
                 bucket=request.bucket,
+                attempt=self.attempt,
                 error={"Error": type(error).__name__, "Cause": json.dumps({"errorMessage": str(error)})},
             )
             return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
+        self.attempt = request.attempt
         for _ in range(_MAX_STEPS):
             turn = self.task("AdmitJob", lambda: self.admit(request))
             if turn.status == "go":
@@ -73,7 +77,8 @@ class StateMachine(ABC):
             elif reply.verdict != "retry":
                 break
             self.wait(following.wait_s)
-            request = request.model_copy(update={"attempt": following.next_attempt})
+            self.attempt = following.next_attempt
+            request = request.model_copy(update={"attempt": self.attempt})
         if reply.verdict in ("closed", "publish_partial"):
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]

@@ -248,3 +248,17 @@ def test_given_nobody_who_asked_when_the_sets_do_not_close_then_a_shard_is_not_p
     with pytest.raises(NotClosed):
         pipeline.publish(PublishItem.model_validate(items[0]))
     assert key_of(1) not in str(list(pipeline.objects.list("results/")))
+
+
+def test_given_a_drop_with_a_later_deadline_when_its_job_is_resumed_then_that_deadline_holds(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec(deadline="1h"))
+    for deadline in ("1h", "48h"):
+        pipeline.push_spec(spec(deadline=deadline))
+        job_key = pipeline.drop(films(4))["job_key"]
+        cancel_job.run(job_key, pipeline.ledger, pipeline.clock)
+        pipeline.execute(job_key)
+        pipeline.wait(60)
+    pipeline.resume(job_key)
+    assert pipeline.job(job_key).deadline_at == pipeline.clock.now() + 48 * 3600

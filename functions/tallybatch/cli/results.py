@@ -12,6 +12,7 @@ from tallybatch.cli import output
 from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.finding import find_job_keys
 from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, StackName, connected
+from tallybatch.cli.reports import stands, what_then
 from tallybatch.cli.stack import Connection
 from tallybatch.domain.certificate import Certificate, from_bytes
 from tallybatch.domain.errors import NotClosed, NotFound, ObjectDamaged
@@ -96,8 +97,8 @@ def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> tuple[str, 
         raise NotClosed(
             "the job has no certificate, so it has no results",
             where=f"job {keys.job_key}",
-            why=f"it is {job.state.value}" + (f": {job.reason}" if job.reason else "") if job else "",
-            do=f"read its report: {job.report}" if job and job.report else "wait for its end with `tallybatch follow`",
+            why=stands(job) if job else "",
+            do=f"read its report: {job.report}" if job and job.report else what_then(job),
         ) from None
 
 

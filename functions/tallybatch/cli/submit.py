@@ -18,12 +18,10 @@ from tallybatch.cli.options import AsJson, EndpointUrl, Follow, StackName, Tenan
 from tallybatch.cli.reports import read_report
 from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
 from tallybatch.cli.stack import Connection
-from tallybatch.domain.errors import BadInput, NotFound, Problem
+from tallybatch.domain.errors import BadInput, Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
-
-_REPORT_TRIES = 40
 
 
 def submit(
@@ -111,7 +109,7 @@ def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path
     """Raises `BadInput` with the bad lines that the report lists."""
     if job.job_key != dropped.refused_job_key:
         return
-    read = _report_of_refusal(connection, job)
+    read = read_report(connection, job)
     refusal = read["refusal"]
     problems = [Problem(p["reason"], p["line"], p["key"], p["code"]) for p in refusal["first"]]
     rest = refusal["bad_count"] - len(problems)
@@ -120,13 +118,3 @@ def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path
         steps.insert(0, f"{rest} more bad lines are in {refusal['bad_lines']}")
     where = str(file) if refusal["where"] == dropped.key else refusal["where"]
     raise BadInput(refusal["what"], problems, where=where, do="; ".join(step.rstrip(".") for step in steps))
-
-
-def _report_of_refusal(connection: Connection, job: Job) -> dict[str, Any]:
-    """It is written right after the job's row."""
-    for _ in range(_REPORT_TRIES):
-        try:
-            return read_report(connection, job)
-        except NotFound:
-            connection.sleep(0.5)
-    return read_report(connection, job)

@@ -80,6 +80,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
+    dropped_at: float = 0
+    """When S3 had that object: events may come late and in any order, so they do not tell which drop is the newer."""
     dry_run: bool = False
     """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
     released: int = 0

@@ -16,11 +16,6 @@ DRY_RUN = "dry-run"
 """Value of the metadata key `tallybatch` on a dropped object: prepare and validate only."""
 
 
-def version_of(info: ObjectInfo) -> str:
-    """Of a dropped object: the same bytes dropped again are another one."""
-    return info.version_id or f"{info.etag} {info.last_modified}"
-
-
 @dataclass(frozen=True, slots=True)
 class Drop:
     """A dropped object that exists now, with the spec it is meant for."""
@@ -32,7 +27,7 @@ class Drop:
 
     @property
     def version(self) -> str:
-        return version_of(self.info)
+        return drop_version(self.info)
 
     @property
     def is_dry(self) -> bool:
@@ -41,6 +36,11 @@ class Drop:
     @property
     def spec_digest(self) -> str:
         return identity.sha256_hex(self.spec_bytes)
+
+
+def drop_version(info: ObjectInfo) -> str:
+    """The same for each event of one drop, another for the next drop of the same bytes."""
+    return info.version_id or f"{info.etag} {info.last_modified}"
 
 
 def is_stale(dropped: ObjectCreated.Object, info: ObjectInfo) -> bool:

@@ -38,7 +38,10 @@ class Ports:
 
 def run(request: FailInput, ports: Ports) -> SealReply:
     keys = JobKeys(request.tenant, request.job_key)
+    """A job whose next run has begun is left alone: this is the end of the last one, told once more."""
     known = ports.ledger.job(request.job_key)
+    if known is not None and known.attempt > request.attempt:
+        return SealReply(tenant=known.tenant, job_key=known.job_key, state=known.state.value)
     attempt = known.attempt if known else request.attempt
     ending = _ENDINGS.get(str(request.error.get("Error", "")), JobState.FAILED)
     job = advance_job(

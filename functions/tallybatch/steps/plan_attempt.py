@@ -29,7 +29,7 @@ from tallybatch.steps.job_sets import attempt_items, was_planned
 from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
-from tallybatch.steps.review_decisions import carry_out
+from tallybatch.steps.review_decisions import carry_out, carry_out_late
 from tallybatch.steps.transitions import advance_job
 
 
@@ -71,9 +71,11 @@ def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, li
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     job = ports.ledger.job(request.job_key)
-    if job is not None and job.review is not None and job.review.attempt <= attempt:
-        carry_out(job.review, context, objects, ports.ledger)
-    if job is not None and job.review is not None and job.review.attempt == attempt:
+    review = job.review if job is not None else None
+    if review is not None and review.attempt < attempt:
+        carry_out_late(review, context, objects, ports.ledger)
+    if review is not None and review.attempt == attempt:
+        carry_out(review, context, objects, ports.ledger)
         items_key = context.keys.no_items(attempt)
         objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
     elif objects.head(items_key) is None:

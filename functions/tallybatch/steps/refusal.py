@@ -16,7 +16,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, ObjectInfo, Objects
 from tallybatch.report.build import refusal_report
 from tallybatch.report.write import write_report
-from tallybatch.steps.dropped_file import version_of
+from tallybatch.steps.dropped_file import drop_version
 from tallybatch.steps.transitions import change_job
 
 
@@ -49,10 +49,14 @@ def write_problems(path: Path, bad: BadInput) -> None:
 def refuse(
     refusal: Refusal, source: ObjectInfo, objects: Objects, ledger: Ledger, events: Events, clock: Clock
 ) -> dict[str, Any]:
-    """The same file may be refused again for another reason, such as a price file that was mended halfway: the job then
-    tells the last one."""
+    """The same file under the same spec may be refused again for another reason, say a golden file or a price: what is
+    told is always the last one. The row comes last and names the drop, so that whoever finds it finds the report."""
     keys = JobKeys(refusal.tenant, refusal.job_key)
-    _put_bad_lines(refusal.bad_lines, keys, objects)
+    try:
+        with refusal.bad_lines.open("rb") as body:
+            objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
+    except Conflict:
+        objects.put(keys.bad_lines(), refusal.bad_lines.read_bytes(), content_type="application/x-ndjson")
     now = clock.now()
     where = f" in {refusal.where}" if refusal.where not in ("", source.key) else ""
     job = Job(
@@ -67,21 +71,14 @@ def refuse(
         reason=f"{refusal.what}{where}: {refusal.bad_count} problem{'s' * (refusal.bad_count != 1)}"
         + (f"; first: {refusal.problems[0]}" if refusal.problems else ""),
         report=objects.uri(keys.report_html),
-        drop=version_of(source),
+        drop=drop_version(source),
         counts=dict.fromkeys(("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review"), 0),
-    )
-    stored = ledger.put_job(job, expected_version=None) or change_job(
-        ledger,
-        job.job_key,
-        lambda row: (
-            None if _told(row) == _told(job) else replace(row, reason=job.reason, drop=job.drop, updated_at=now)
-        ),
     )
     write_report(
         objects,
         keys,
         refusal_report(
-            stored,
+            job,
             what=refusal.what,
             where=refusal.where,
             do=refusal.do,
@@ -91,6 +88,8 @@ def refuse(
             bad_lines_uri=objects.uri(keys.bad_lines()),
         ),
     )
+    if ledger.put_job(job, expected_version=None) is None:
+        change_job(ledger, job.job_key, lambda row: _refused_again(row, job))
     events.publish(
         "JobFailed",
         {
@@ -105,14 +104,5 @@ def refuse(
     return {"job_key": job.job_key, "state": JobState.FAILED.value}
 
 
-def _told(job: Job) -> tuple[str, str]:
-    return job.reason, job.drop
-
-
-def _put_bad_lines(file: Path, keys: JobKeys, objects: Objects) -> None:
-    with file.open("rb") as body:
-        try:
-            objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
-        except Conflict:
-            body.seek(0)
-            objects.put(keys.bad_lines(), body.read(), content_type="application/x-ndjson")
+def _refused_again(row: Job, now: Job) -> Job | None:
+    return None if row.drop == now.drop else replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)

@@ -27,9 +27,9 @@ from tallybatch.domain.review import (
 )
 from tallybatch.domain.rows import Job, ReviewRun
 from tallybatch.ports import Clock, Executions, Ledger, Objects
-from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.review_decisions import carried_out, standing_decisions
+from tallybatch.steps.review_decisions import are_carried_out, standing_decisions
 from tallybatch.steps.review_queue import queue_lines
 from tallybatch.steps.transitions import change_job, job_of
 
@@ -56,8 +56,8 @@ def run(request: ReviewRequest, ports: Ports) -> ReviewReply:
             return _again(job, job.review, context, ports)
         if job.state not in JOB_FINAL:
             raise _at_work(job)
-        if job.review is not None and not carried_out(job.review, context.keys, ports.objects):
-            raise _not_carried_out(job, job.review)
+        if job.review is not None and not are_carried_out(job.review, context.keys, ports.objects):
+            raise _left_undone(job, job.review)
         parsed = _parse(data, job, context, ports)
         if not parsed.decisions:
             return _reply(job, request.by, parsed)
@@ -81,16 +81,16 @@ def _handed_in(request: ReviewRequest, context: JobContext, objects: Objects) ->
 
 
 def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> ReviewReply:
-    """The file was entered before; if its run was not started, it is, and if that failed before it had carried out the
-    decisions, the next run does."""
-    deadline_s = context.spec.limits.deadline.total_seconds()
+    """The file was entered before. If its run was not started, it is; if that ended before it came to the decisions,
+    the next one does."""
+    deadline_s = _deadline_s(job, context, ports.objects)
 
     def change(now: Job) -> Job | None:
         if now.state not in JOB_FINAL or now.review != review:
             return None
         return next_run(now, now=ports.clock.now(), deadline_s=deadline_s)
 
-    goes_on = job.state in JOB_FINAL and not carried_out(review, context.keys, ports.objects)
+    goes_on = job.state in JOB_FINAL and not are_carried_out(review, context.keys, ports.objects)
     if goes_on:
         job = change_job(ports.ledger, job.job_key, change)
     if job.state in NOT_BEGUN:
@@ -105,6 +105,15 @@ def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> Re
     )
 
 
+def _left_undone(job: Job, review: ReviewRun) -> LedgerBusy:
+    return LedgerBusy(
+        f"what {review.by} decided is not carried out yet, so other decisions cannot be taken now",
+        where=f"job {job.job_key}",
+        why=f"the run that was to do it ended {job.state.value}: {job.reason}",
+        do=f"mend that, run `tallybatch resume {job.job_key[:12]}`, and hand in what is left then",
+    )
+
+
 def _at_work(job: Job) -> LedgerBusy:
     review = job.review
     mine = review is not None and review.attempt == job.attempt
@@ -113,15 +122,6 @@ def _at_work(job: Job) -> LedgerBusy:
         where=f"job {job.job_key}",
         why=f"it carries out what {review.by} decided" if mine and review is not None else f"it is {job.state.value}",
         do="follow it to its end, export the queue again, and hand in what is left",
-    )
-
-
-def _not_carried_out(job: Job, review: ReviewRun) -> LedgerBusy:
-    return LedgerBusy(
-        "other decisions come first",
-        where=f"job {job.job_key}",
-        why=f"the run that was to carry out what {review.by} decided has failed: {job.reason}",
-        do=f"run `tallybatch resume {job.job_key[:12]}`, export the queue again, and hand in what is left",
     )
 
 
@@ -183,10 +183,14 @@ def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobCont
         at=now,
         counts=_counts(parsed),
     )
-    deadline_s = context.spec.limits.deadline.total_seconds()
+    deadline_s = _deadline_s(job, context, ports.objects)
     return ports.ledger.put_job(
         next_run(job, now=now, deadline_s=deadline_s, review=review), expected_version=job.version
     )
+
+
+def _deadline_s(job: Job, context: JobContext, objects: Objects) -> float:
+    return spec_of_run(objects, context, job.spec_digest).limits.deadline.total_seconds()
 
 
 def _counts(parsed: Parsed) -> dict[str, int]:

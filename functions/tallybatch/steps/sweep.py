@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
-from tallybatch.contracts import FailInput, JobInput, SweepReply, SweepRequest
+from tallybatch.contracts import FailInput, SweepReply, SweepRequest
 from tallybatch.domain.errors import TallybatchError
-from tallybatch.domain.identity import execution_name
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
 from tallybatch.domain.quotas import ADMISSION
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Executions, Ledger, Objects, ProviderApi
 from tallybatch.steps import budget, fail_job, provider_files, quota_sweep
 from tallybatch.steps.provider_sweep import Findings, ProviderSweep
+from tallybatch.steps.reopening import is_stopped, start_again
 from tallybatch.steps.submit_shard import place_of
 
 UNTOUCHED_S = 900
 """A job whose row has changed within this time is left alone: its execution may be about to start."""
 MAX_RUNS = 20
-"""A job that was started so often needs a person, not another start."""
+"""A job that was started so often needs a person, who may `resume` it, not another start."""
 DELETE_FOR_S = 300
 """What is left after this time is deleted by the next sweep."""
 _DAY_S = 86_400
@@ -121,30 +119,17 @@ def _delete_files(since: float, ports: Ports, found: Findings) -> int:
 
 
 def _restarted(job: Job, ports: Ports) -> str:
-    """Start the next execution of a job whose own has ended without ending it; it goes on from the ledger, in the same
-    attempt. Of several sweeps one wins. Returns the execution's name, "" for a job that is well or was left alone."""
-    now = ports.clock.now()
+    """The name of the execution that was started for a job that is stopped, "" for a job that is well or was left
+    alone."""
     if job.run >= MAX_RUNS or not _is_abandoned(job, ports):
         return ""
-    next_run = replace(
-        job,
-        state=JobState.VALIDATED if job.state is JobState.CREATED else job.state,
-        run=job.run + 1,
-        execution_name=execution_name(job.job_key, job.run + 1),
-        updated_at=now,
-    )
-    if ports.ledger.put_job(next_run, expected_version=job.version) is None:
-        return ""
-    payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-    ports.executions.start(next_run.execution_name, payload.model_dump())
-    return next_run.execution_name
+    again = start_again(job, ports.objects.bucket, ports.ledger, ports.executions, ports.clock)
+    return again.execution_name if again is not None else ""
 
 
 def _is_abandoned(job: Job, ports: Ports) -> bool:
-    """Not at its end, and nobody works on it."""
-    if job.dry_run or job.state in JOB_FINAL or job.updated_at > ports.clock.now() - UNTOUCHED_S:
-        return False
-    return not ports.executions.running(job.execution_name)
+    """Stopped, and untouched for long enough that nobody is about to start it."""
+    return job.updated_at <= ports.clock.now() - UNTOUCHED_S and is_stopped(job, ports.executions)
 
 
 def _is_given_up(job: Job) -> bool:

@@ -70,7 +70,7 @@ def test_whoever_comes_second_is_told_by_name_and_with_exit_code_1(operator: Ope
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob", "--json")
     assert said.code == 5
     assert "what ada decided" in said.json["error"]["why"]
-    assert "at work" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
+    assert "no review queue yet" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
 
     operator.pipeline.run_again(job.job_key)
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob")
@@ -135,8 +135,10 @@ def test_a_queue_that_a_failed_run_did_not_write_is_not_taken_for_an_empty_one(
 ) -> None:
     job = in_review(operator)
     operator.pipeline.resume(job.job_key)
-    error = {"Error": "States.Timeout", "Cause": "slow"}
-    operator.pipeline.fail(FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", error=error))
+    error, attempt = {"Error": "States.Timeout", "Cause": "slow"}, operator.pipeline.job(job.job_key).attempt
+    operator.pipeline.fail(
+        FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", attempt=attempt, error=error)
+    )
     decisions = write(tmp_path / "one.jsonl", {"business_key": "film-2", "decision": "requeue"})
     for command in (
         ("list", job.job_key),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tallybatch.steps import cancel_job
 from tests.support.operating import SPEC, Operator, films
 
 
@@ -133,3 +134,34 @@ def test_given_a_pipeline_that_never_answers_when_submitted_then_the_command_say
     assert said.code == 4
     assert "BuildManifest" in said.err
     assert "being prepared" in said.err
+
+
+def test_given_a_file_refused_for_what_was_mended_elsewhere_when_submitted_again_then_the_job_it_becomes_is_told(
+    tmp_path: Path, operator: Operator
+) -> None:
+    spec = tmp_path / "genre.yaml"
+    spec.write_text(SPEC + "quality: {golden: {file: g.jsonl, field: genre, label: genre, min_accuracy: 0.0}}\n")
+    submit = ("submit", _file(tmp_path, films(3)), "--spec", spec, "--follow", "--json")
+    assert "there is no golden/default/g.jsonl" in operator.run(*submit).json["error"]["message"]
+    again = operator.run(*submit)
+    assert (again.code, len(operator.world)) == (3, 0), "told by this drop's own refusal"
+    operator.pipeline.objects.put("golden/default/g.jsonl", b'{"id": "film-1", "genre": "Drama"}\n')
+    said = operator.run(*submit)
+    assert (said.code, said.json["state"]) == (0, "COMPLETED")
+
+
+def test_given_a_cancelled_job_whose_file_is_slow_to_prepare_when_submitted_again_then_its_next_end_is_told(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    pipeline = operator.pipeline
+    submit = ("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--json")
+    job_key = operator.run(*submit).json["job_key"]
+    cancel_job.run(job_key, pipeline.ledger, pipeline.clock)
+    operator.world.popleft()()
+    assert pipeline.job(job_key).state.value == "CANCELLED"
+    pipeline.clock.advance(60)
+
+    operator.world.extend([lambda: None] * 60)
+    said = operator.run(*submit, "--follow")
+
+    assert (said.code, said.json["job_key"], said.json["state"]) == (0, job_key, "COMPLETED")
