@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+LONGEST_NAME = 200
+"""Characters of the name of whoever asks or decides."""
+
 
 class Contract(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -121,7 +124,7 @@ class ResumeRequest(Contract):
 
     job_key: str
     action: Literal["resume", "acknowledge", "publish_partial"]
-    by: str = Field(min_length=1, max_length=200)
+    by: str = Field(min_length=1, max_length=LONGEST_NAME)
 
 
 class ResumeReply(Contract):
@@ -150,7 +153,7 @@ class ReviewRequest(Contract):
 
     job_key: str
     decisions_key: str
-    by: str = Field(min_length=1, max_length=200)
+    by: str = Field(min_length=1, max_length=LONGEST_NAME)
 
 
 class ReviewReply(Contract):

@@ -246,3 +246,58 @@ def test_given_two_stacks_with_the_same_file_when_one_create_is_not_heard_then_t
 
     assert [second.submit(same).status, second.submit(same).status] == ["unknown", "unknown"]
     assert row(second, same).submission_key == generation_key(row(second, same), 1)
+
+
+def test_given_a_job_that_shows_up_while_the_next_generation_is_prepared_when_a_sweep_binds_it_then_none_is_created(
+    simulator: SimulatorServer,
+) -> None:
+    """Absence was proven, and was wrong: the claim of the next generation meets the row as the sweep left it."""
+    hidden = {"fault": f"invisible_in_list_for_s:{SETTLED_S + 60}"}
+    pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}], jobs=[hidden])
+    item = planned(pipeline)
+    pipeline.submit(item)
+    awake = pipeline.provider
+
+    def uploaded(inner: Any, *passed: Any, **named: Any) -> Any:
+        pipeline.provider = awake
+        pipeline.wait(SETTLED_S)
+        assert len(pipeline.sweep().adopted) == 1
+        return inner.upload(*passed, **named)
+
+    pipeline.provider = Hooked(awake, upload=uploaded)
+    for _ in range(int(SETTLED_S / 30) + 2):
+        pipeline.wait(30)
+        reply = pipeline.submit(item)
+        if reply.status == "submitted":
+            break
+
+    (create,) = journal(pipeline)["creates"]
+    found = row(pipeline, item)
+    assert (reply.provider_job_id, found.provider_job_id, found.generation) == (create["job_id"], create["job_id"], 1)
+    assert finish(pipeline, item).counts["succeeded"] == RECORDS
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_given_a_job_that_has_ended_when_a_cancel_comes_at_once_then_all_its_answers_count(
+    simulator: SimulatorServer, provider: str
+) -> None:
+    pipeline = line(simulator, provider)
+    item = planned(pipeline)
+    pipeline.submit(item)
+    awake = pipeline.provider
+
+    def running_still(inner: Any, job_id: str) -> Any:
+        """Told as it was before it ended."""
+        job = inner.get(job_id)
+        pipeline.wait(200)
+        return job
+
+    cancel_job.run(item.job_key, pipeline.ledger, pipeline.clock)
+    pipeline.provider = Hooked(awake, get=running_still)
+    assert pipeline.poll(item).status == "running"
+    pipeline.provider = awake
+
+    job = finish(pipeline, item)
+
+    assert (job.state.value, job.counts["succeeded"]) == ("COMPLETED", RECORDS)
+    assert len(journal(pipeline)["creates"]) == 1

@@ -14,7 +14,7 @@ from tallybatch.domain.quota_rows import Amount
 from tallybatch.domain.quotas import ADMISSION, ALL
 from tallybatch.ports import QuotaMove
 from tallybatch.steps import cancel_job
-from tests.support.films import MODELS, films, scenario, spec
+from tests.support.films import MODELS, films, report, scenario, spec
 from tests.support.interrupted import InterruptedPipeline, Interrupter, Killed, Mode
 from tests.support.pipeline import Pipeline
 from tests.support.state_machine import RETRYABLE_RETRIES
@@ -166,6 +166,23 @@ def test_a_job_that_ends_at_its_deadline_without_ever_getting_quota_holds_nothin
     job = pipeline.run(films(4))
     assert (job.state, job.counts["succeeded"]) == ("FAILED", 0) or job.state == "PARTIAL"
     assert pipeline.simulator.control.journal()["creates"] == []
+    assert nothing_is_held(pipeline)
+
+
+def test_a_job_that_its_provider_refuses_until_the_deadline_ends_with_it_and_names_its_records(
+    pipeline: Pipeline,
+) -> None:
+    scenario(
+        pipeline.simulator.control,
+        jobs=[{"fault": "fail_validation:token_limit_exceeded", "nth": number} for number in range(1, 100)],
+    )
+    pipeline.push_spec(spec("openai", shard_records=2, deadline="3h"))
+    began = pipeline.clock.now()
+    job = pipeline.run(films(4))
+    assert pipeline.clock.now() - began < 3 * 3600 + 60
+    assert (job.state, job.counts["failed"]) == ("FAILED", 4)
+    assert not any(error for _, error in pipeline.tasks)
+    assert not any("provider's jobs" in step for step in report(pipeline.objects, job)["next_steps"])
     assert nothing_is_held(pipeline)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tallybatch.domain.errors import BadInput
 from tests.support.films import films, key_of, lines, report, results, scenario, spec
 from tests.support.pipeline import Pipeline
-from tests.workflow.test_review import ANSWER, RECORDS, file_of, sampled
+from tests.workflow.test_review import ANSWER, RECORDS, died_before_the_plan, file_of, sampled
 
 EMBEDDINGS = """\
 name: genre
@@ -74,6 +74,18 @@ def test_given_a_withdrawn_answer_when_a_gate_then_stops_the_job_then_the_report
     assert pipeline.verify(job).ok
 
 
+def test_given_records_that_people_answered_when_a_sample_is_drawn_then_it_is_of_the_others(pipeline: Pipeline) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "refusal", "contains": "Film-003.", "times": "always"}])
+    pipeline.push_spec(spec(sections="quality: {review_sample: 4}\nreview: {classes: [refused]}\n"))
+    job = pipeline.run(films(5))
+    pipeline.hand_in(job, file_of({"business_key": key_of(3), "decision": "accept", "output": ANSWER}))
+    job = pipeline.run_again(job.job_key)
+
+    sample = lines(pipeline.objects.get(pipeline.keys(job).review_sample))
+    assert (job.state.value, job.sampled) == ("COMPLETED", 4)
+    assert {row["business_key"] for row in sample} == {key_of(number) for number in (1, 2, 4, 5)}
+
+
 def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answer_stands(pipeline: Pipeline) -> None:
     job, sample = sampled(pipeline)
     with pytest.raises(BadInput, match="1 decisions cannot be taken") as refused:
@@ -95,3 +107,20 @@ def test_given_a_record_to_embed_when_people_accept_what_is_no_vector_then_it_is
     assert refused.value.problems[0].reason == "the spec asks for embeddings, so an output is a list of numbers"
     pipeline.hand_in(job, file_of({"business_key": key, "decision": "accept", "output": [0.0, 0.5]}))
     assert pipeline.run_again(job.job_key).state.value == "COMPLETED"
+
+
+def test_given_a_published_job_whose_next_run_failed_at_once_when_verified_then_it_is_still_proven(
+    pipeline: Pipeline,
+) -> None:
+    job, sample = sampled(pipeline)
+    pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "requeue"}))
+    job = died_before_the_plan(pipeline, job)
+
+    assert "Readers still have" in report(pipeline.objects, job)["next_steps"][0]
+    found = pipeline.verify(job)
+    assert (found.difference, found.gone_on) == ("", True)
+
+    pipeline.resume(job.job_key)
+    job = pipeline.run_again(job.job_key)
+    found = pipeline.verify(job)
+    assert (job.state.value, found.ok, found.gone_on) == ("COMPLETED", True, False)

@@ -23,7 +23,7 @@ from tallybatch.cli.options import AsJson, EndpointUrl, Follow, JobRef, StackNam
 from tallybatch.cli.reports import stands, what_then
 from tallybatch.cli.stack import RESOLVE_REVIEW, Connection
 from tallybatch.cli.view import iso
-from tallybatch.contracts import ReviewReply, ReviewRequest
+from tallybatch.contracts import LONGEST_NAME, ReviewReply, ReviewRequest
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JOB_FINAL
@@ -50,7 +50,10 @@ By = Annotated[
 
 def person(by: str) -> str:
     """Who is on record; the name of the user of this machine where none is given."""
-    return by or getpass.getuser()
+    name = by.strip() or getpass.getuser()
+    if len(name) > LONGEST_NAME:
+        raise typer.BadParameter(f"a name has at most {LONGEST_NAME} characters; this one has {len(name)}")
+    return name
 
 
 @app.command("list")

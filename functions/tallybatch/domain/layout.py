@@ -157,7 +157,7 @@ class JobKeys:
         return self.attempt(attempt) + "approval.json"
 
     def no_items(self, attempt: int) -> str:
-        """The empty list that a cancelled job's ShardMap reads."""
+        """The empty list that a cancelled job's ShardMap reads; also of a certified job whose run failed."""
         return self.attempt(attempt) + "no-shards.json"
 
     def open_records(self, attempt: int, sha256: str) -> str:

@@ -105,4 +105,6 @@ def refuse(
 
 
 def _refused_again(row: Job, now: Job) -> Job | None:
-    return None if row.drop == now.drop else replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)
+    if (row.drop, row.reason) == (now.drop, now.reason):
+        return None
+    return replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)

@@ -114,6 +114,10 @@ def _left_undone(job: Job, review: ReviewRun) -> LedgerBusy:
     )
 
 
+def _deadline_s(job: Job, context: JobContext, objects: Objects) -> float:
+    return spec_of_run(objects, context, job.spec_digest).limits.deadline.total_seconds()
+
+
 def _at_work(job: Job) -> LedgerBusy:
     review = job.review
     mine = review is not None and review.attempt == job.attempt
@@ -187,10 +191,6 @@ def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobCont
     return ports.ledger.put_job(
         next_run(job, now=now, deadline_s=deadline_s, review=review), expected_version=job.version
     )
-
-
-def _deadline_s(job: Job, context: JobContext, objects: Objects) -> float:
-    return spec_of_run(objects, context, job.spec_digest).limits.deadline.total_seconds()
 
 
 def _counts(parsed: Parsed) -> dict[str, int]:

@@ -67,9 +67,8 @@ def are_carried_out(run: ReviewRun, keys: JobKeys, objects: Objects) -> bool:
 
 
 def carry_out_late(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
-    """The same in a later run, if that of the decisions ended before it came to them: its budget was used up, say.
-    Decisions that can no longer stand, since another job has a record by now, are forgotten: their records are shown
-    to people again."""
+    """The same in a later run, if that of the decisions ended before it came to them. Decisions that can no longer
+    stand, since another job has a record by now, are forgotten: their records are shown to people again."""
     try:
         carry_out(run, context, objects, ledger)
     except Conflict:

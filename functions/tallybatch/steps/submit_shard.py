@@ -71,7 +71,7 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
             return SubmitReply(status="cancelled")
         deadline_at = job.deadline_at if job is not None and job.deadline_at else deadline_at
         if row is not None and ports.clock.now() >= deadline_at:
-            row = _change_mine(row, ports, lambda current: _too_late(current, ports.clock.now()))
+            row = _give_up(row, ports)
         elif step is Next.CLAIM:
             row = _claim_and_create(item, row, ports, rules, deadline_at=deadline_at)
     assert row is not None  # noqa: S101 - each branch above has set it
@@ -307,10 +307,24 @@ def _refused(row: Submission, refused: Permanent, now: float) -> Submission:
     )
 
 
+def _give_up(found: Submission, ports: Ports) -> Submission:
+    """A provider job that is bound to it has ended for lack of quota before it ran: that is no reason to go on."""
+
+    def unless_moved_on(row: Submission) -> Submission | None:
+        moved_on = (row.generation, row.state) != (found.generation, found.state)
+        return None if moved_on else _too_late(row, ports.clock.now())
+
+    return _change(found, ports, unless_moved_on)
+
+
 def _too_late(row: Submission, now: float) -> Submission:
     """Nothing is handed over after the job's deadline: its answers would come too late, and be paid for."""
+    earlier = (*row.earlier_jobs, row.provider_job_id) if row.provider_job_id else row.earlier_jobs
     return replace(
         row,
+        provider_job_id="",
+        earlier_jobs=earlier,
+        terminal_at=now if earlier else 0,
         state=SubmissionState.REFUSED,
         refusal="the job's deadline passed before the provider took the submission",
         refusal_code=TOO_LATE,

@@ -22,7 +22,7 @@ from tallybatch.steps.submit_shard import place_of
 UNTOUCHED_S = 900
 """A job whose row has changed within this time is left alone: its execution may be about to start."""
 MAX_RUNS = 20
-"""A job that was started so often needs a person, who may `resume` it, not another start."""
+"""A job that was started so often needs a person, not another start."""
 DELETE_FOR_S = 300
 """What is left after this time is deleted by the next sweep."""
 _DAY_S = 86_400

@@ -26,3 +26,10 @@ def test_given_a_job_that_has_not_begun_when_something_of_its_end_is_asked_then_
 def test_given_a_stopped_job_when_something_of_its_end_is_asked_then_resume_is_named(action: Action) -> None:
     reply = ResumeReply(job_key="1f3a9c", state="RUNNING", attempt=1, started=False, stopped=True)
     assert what_follows(reply, action) == "The job's execution was stopped. Go on with: tallybatch resume 1f3a9c"
+
+
+def test_given_a_name_that_is_too_long_when_asked_then_it_is_a_usage_error(operator: Operator) -> None:
+    operator.pipeline.push_spec(SPEC)
+    job_key = operator.pipeline.drop(films(2))["job_key"]
+    said = operator.run("resume", job_key, "--by", "x" * 201)
+    assert (said.code, "at most 200 characters" in said.err) == (2, True)
