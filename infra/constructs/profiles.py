@@ -47,7 +47,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
     {
         settings.BuildManifest: Profile(
             reads=("inbox/", "specs/", "golden/", "prices/"),
-            writes=("jobs/", "quarantine/"),
+            writes=("jobs/", "quarantine/", "results/"),
             tags=("inbox/",),
             spool_mb=10_240,
             asynchronous=True,

