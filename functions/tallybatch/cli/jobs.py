@@ -106,6 +106,7 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
         ("verdict", read["verdict"]),
         *((name, count) for name, count in read.get("counts", {}).items()),
         *((f"{name} tokens", count) for name, count in read.get("tokens", {}).items()),
+        *_bill(read.get("money") or {}),
         *(("failed", f"{row['records']} {row['class']}: {row['meaning']}") for row in read.get("failed_by_class", ())),
         *(
             ("review", f"{row['records']} {row['class']}: {row['meaning']}")
@@ -118,3 +119,13 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
     bad = read.get("refusal", {}).get("first", ())
     lines = [Text(f"  line {row['line']}: {row['reason']}" if row["line"] else f"  {row['reason']}") for row in bad]
     return Group(output.facts(facts), *lines)
+
+
+def _bill(money: dict[str, Any]) -> list[tuple[str, Any]]:
+    """None of it for a job of which nothing was sent."""
+    if "cost_usd" not in money:
+        return []
+    cost = money["cost_usd"]
+    told = f"unknown: {money['unpriced']} executions have no price" if cost is None else f"{cost} US dollars"
+    lines = [(row["line"].replace("_", " "), f"{row['cost_usd']} US dollars") for row in money.get("lines", ())]
+    return [("cost", told), *(lines if len(lines) > 1 else [])]
