@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -21,6 +21,7 @@ from tallybatch.cli.options import AsJson, Tenant
 from tallybatch.cli.predicting import prepared_file
 from tallybatch.cli.specs import CheckedSpec, load_spec, require_name
 from tallybatch.domain.canary import canary_size
+from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import parse_inbox_key
 from tallybatch.domain.manifest import SourceSnapshot, describe
 from tallybatch.domain.plan import JobPlan, plan_of
@@ -28,7 +29,7 @@ from tallybatch.domain.preparation import Preparation, Quarantine
 from tallybatch.domain.price_book import PriceBook
 from tallybatch.domain.price_file import PriceFile, parse_prices
 from tallybatch.domain.prices import TOKENS_PER_RATE, Price
-from tallybatch.domain.spec import MIN_RECORDS, Spec
+from tallybatch.domain.spec import MIN_RECORDS, Provider, Spec
 from tallybatch.domain.units import format_usd
 from tallybatch.steps.job_prices import job_prices, over_budget, unpriced
 from tallybatch.steps.rendering import Requests
@@ -39,6 +40,7 @@ PricesFile = Annotated[
     typer.Option("--prices", metavar="FILE", help="Prices of your own, in the form of prices/prices.yaml."),
 ]
 _SHOWN_BAD_LINES = 20
+_PROVIDERS: tuple[str, ...] = get_args(Provider)
 
 
 def plan(
@@ -78,15 +80,19 @@ def prices(
 
     Example: `tallybatch prices openai gpt-5-mini-2025-08-07`
     """
+    if provider not in _PROVIDERS:
+        raise typer.BadParameter(f"{provider!r} is none of {', '.join(_PROVIDERS)}", param_hint="PROVIDER")
     book = PriceBook([_user_prices(file)] if file else [])
     found = [book.price(provider, model, lane, at=time.time()) for lane in ("batch", "on_demand")]
     rows = [row for price in found if price is not None for row in _price_rows(price)]
+    if not rows:
+        raise NotFound(
+            f"no price is known for {provider} {model}",
+            do="check the exact model version, or write its price into prices/prices.yaml in the bucket",
+        )
     columns = ("class", "above", "input", "cached input", "cache write", "output", "as of", "derived", "source")
     table = output.table(columns, [tuple(row.values()) for row in rows])
     output.answer({"provider": provider, "model": model, "prices": rows}, as_json=as_json, human=table)
-    if not rows:
-        output.note(f"no price is known for {provider} {model}")
-        raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 def _user_prices(file: Path) -> PriceFile:
@@ -115,9 +121,9 @@ def _price_rows(price: Price) -> list[dict[str, Any]]:
 
 def _told(file: Path, found: CheckedSpec, tenant: str, book: PriceBook, folder: Path) -> dict[str, Any]:
     spec = found.spec
-    first = prepared_file(file, spec, tenant, folder)
+    first = prepared_file(file, spec, tenant, folder, keep_bad=True)
     good = first
-    if first.bad_count and spec.input.on_bad_line == "quarantine" and not first.unusable:
+    if first.bad_count and not first.unusable:
         second = folder / "good"
         second.mkdir()
         with closing(Quarantine(first, second)) as quarantine:
@@ -193,10 +199,14 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, Any]]:
     rows += [(f"line {each['line']}", each["reason"]) for each in bad["first"]]
     if not plan:
         return rows
+    return [*rows, *plan_facts(plan, without_bad_lines=bool(bad["count"]))]
+
+
+def plan_facts(plan: dict[str, Any], *, without_bad_lines: bool) -> list[tuple[str, Any]]:
+    """A plan as people read it; `plan` is the JSON of a `JobPlan`."""
     low, high = plan["cost_low_usd"], plan["cost_high_usd"]
     return [
-        *rows,
-        ("records", plan["records"]),
+        ("records", f"{plan['records']:,} without the bad lines" if without_bad_lines else plan["records"]),
         ("shards", plan["shards"]),
         ("provider jobs", plan["provider_jobs"]),
         ("model", f"{plan['provider']} {plan['model']}"),
@@ -206,7 +216,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, Any]]:
         ("price", f"{plan['price']}, {plan['price_source']}" if plan["price"] else "unknown"),
         ("AWS's own cost", f"about {plan['aws_cost_usd']} US dollars"),
         ("time", f"{plan['time_s']['low'] / 3600:.1f} to {plan['time_s']['high'] / 3600:.1f} hours"),
-        ("history events", f"job {plan['history_events']['job']}, shard {plan['history_events']['shard']} of 25,000"),
+        ("history events", f"job {plan['history_events']['job']}, shard {plan['history_events']['shard']:,} of 25,000"),
     ]
 
 

@@ -38,7 +38,7 @@ def money_view(money: Mapping[str, Any]) -> dict[str, Any] | None:
         "tiles": [
             ("Cost", _dollars(money["cost_usd"])),
             ("of it for no accepted answer", _dollars(money.get("waste_usd"))),
-            ("Per accepted record", _dollars(money.get("cost_per_accepted_usd"), "–")),
+            ("Per accepted record", _dollars(money.get("cost_per_accepted_usd"), "none")),
         ],
         "unpriced": words.number(money.get("unpriced") or ""),
         "rows": [
