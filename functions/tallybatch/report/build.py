@@ -84,7 +84,10 @@ def job_report(
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
         "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
-        "next_steps": _next_steps(job, closure, state, stopped, results_uri=results_uri),
+        "next_steps": [
+            *_next_steps(job, closure, state, stopped, results_uri=results_uri),
+            *_left_out(manifest),
+        ],
     }
     if judgement:
         report["quality"] = quality_section(judgement, labels or {})
@@ -107,6 +110,7 @@ def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None)
             *([_MEND[state]] if state in _MEND else []),
             *(_wait_for_provider(closure) if closure else []),
             _AGAIN,
+            *(_left_out(manifest) if manifest else []),
         ],
     }
 
@@ -328,6 +332,8 @@ def _places(
             places["unknown_ids"] = root + keys.unknown_ids("").removesuffix("unknown-.jsonl")
     if manifest:
         places |= {"manifest": root + keys.manifest, "spec": root + keys.spec}
+        if manifest.source.quarantined_lines:
+            places["bad_lines"] = root + keys.bad_lines()
     places["source"] = job.source_uri
     return {name: uri for name, uri in places.items() if uri}
 
@@ -371,6 +377,15 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results
             "Accepted answers are reused, not paid again."
         )
     return steps
+
+
+def _left_out(manifest: Manifest) -> list[str]:
+    """With `on_bad_line: quarantine` a job closes without its bad lines."""
+    lines = manifest.source.quarantined_lines
+    if not lines:
+        return []
+    what = "1 bad line of the file is" if lines == 1 else f"{lines:,} bad lines of the file are"
+    return [f"{what} no part of this job: mend what `bad_lines.jsonl` names and drop that as a file of its own."]
 
 
 def _wait_for_provider(closure: Closure) -> list[str]:
