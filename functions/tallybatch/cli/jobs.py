@@ -44,6 +44,8 @@ def jobs(
     shown = list(islice(wanted, limit))
     if next(wanted, None) is not None:
         output.note(f"only the newest {limit} are shown; see --limit")
+    if not shown:
+        output.note("no job fits" if state or tenant or since else "there are no jobs yet: drop a file with `submit`")
     queued = positions(shown, connection.ledger)
     told = [listing(job, queued.get(job.job_key)) for job in shown]
     output.answer(told, as_json=as_json, human=jobs_table(shown, queued))

@@ -43,6 +43,13 @@ def write_problems(path: Path, bad: BadInput) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
+def _reason(refusal: Refusal) -> str:
+    if refusal.bad_count == 1 and refusal.problems:
+        return f"{refusal.what}: {refusal.problems[0]}"
+    first = f"; first: {refusal.problems[0]}" if refusal.problems else ""
+    return f"{refusal.what}: {refusal.bad_count:,} problems{first}"
+
+
 def refuse(
     refusal: Refusal, source: ObjectInfo, objects: Objects, ledger: Ledger, events: Events, clock: Clock
 ) -> dict[str, Any]:
@@ -59,8 +66,7 @@ def refuse(
         created_at=now,
         updated_at=now,
         source_uri=objects.uri(source.key),
-        reason=f"{refusal.what}: {refusal.bad_count} problems"
-        + (f"; first: {refusal.problems[0]}" if refusal.problems else ""),
+        reason=_reason(refusal),
         report=objects.uri(keys.report_html),
         counts=dict.fromkeys(("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review"), 0),
     )

@@ -72,10 +72,14 @@ def test_given_a_job_or_a_tenant_when_asked_then_only_that_is_told(spent: Operat
     one = spent.run("cost", "--job", job.job_key[:12], "--json").json
     assert one["jobs"] == 1
     assert one["total"] == spent.run("cost", "--tenant", "zeta", "--json").json["total"]
-    assert "per accepted record" in spent.run("cost").out
+    people = spent.run("cost").out
+    assert "per accepted record" in people
+    assert "-" not in {line.strip() for line in people.splitlines()}
 
 
-@pytest.mark.parametrize("wrong", [("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--since", "soon")])
+@pytest.mark.parametrize(
+    "wrong", [("--csv", "--json"), ("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--since", "soon")]
+)
 def test_given_a_wrong_option_when_asked_then_it_is_a_usage_error(wrong: tuple[str, str], operator: Operator) -> None:
     assert operator.run("cost", *wrong).code == 2
 

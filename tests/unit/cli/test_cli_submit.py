@@ -78,6 +78,16 @@ def test_given_bad_lines_that_are_quarantined_when_submitted_then_they_are_told_
     assert operator.pipeline.objects.get(report["places"]["bad_lines"].removeprefix("s3://bucket/")).count(b"\n") == 2
 
 
+def test_given_a_slash_in_the_dataset_version_when_submitted_then_it_is_the_option_that_is_named(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    said = operator.run("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--dataset-version", "a/b")
+
+    assert said.code == 3
+    assert "--dataset-version: 'a/b' has a slash" in said.err
+    assert not operator.targets
+
+
 def test_given_other_content_under_the_same_name_when_submitted_then_it_is_the_new_job_that_is_named(
     tmp_path: Path, spec_file: Path, operator: Operator
 ) -> None:
