@@ -110,8 +110,8 @@ class TallybatchStack(Stack):
             f"{model.function}Function": functions.add(model, {"state_machine_arn": state_machine.state_machine_arn})
             for model in (ResumeJob, ResolveReview)
         }
-        for function in steering.values():
-            state_machine.grant_start_execution(function)
+        workflow.allow_repair(steering["ResumeJobFunction"])
+        state_machine.grant_start_execution(steering["ResolveReviewFunction"])
         intake = Intake(self, "Intake", bucket=storage.bucket, function=build, **shared)
         schedules = Schedules(
             self,

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+LONGEST_NAME = 200
+"""Characters of the name of whoever asks or decides."""
+
 
 class Contract(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -121,7 +124,7 @@ class ResumeRequest(Contract):
 
     job_key: str
     action: Literal["resume", "acknowledge", "publish_partial"]
-    by: str = Field(min_length=1, max_length=200)
+    by: str = Field(min_length=1, max_length=LONGEST_NAME)
 
 
 class ResumeReply(Contract):
@@ -137,6 +140,12 @@ class ResumeReply(Contract):
     """Whose request it is that stands: of several, the first."""
     left: dict[str, int] = {}
     """What keeps the job from closing all the same: open, in_review, missing, duplicate."""
+    at_work: bool = False
+    """The job had not ended and an execution works on it: nothing was asked of it."""
+    stopped: bool = False
+    """The job had not ended and no execution works on it: `resume` starts the next."""
+    cancelling: bool = False
+    """Somebody has asked for the end of the job at work."""
 
 
 class ReviewRequest(Contract):
@@ -144,7 +153,7 @@ class ReviewRequest(Contract):
 
     job_key: str
     decisions_key: str
-    by: str = Field(min_length=1, max_length=200)
+    by: str = Field(min_length=1, max_length=LONGEST_NAME)
 
 
 class ReviewReply(Contract):
@@ -222,6 +231,12 @@ class QuotaReply(Contract):
     wait_s: int = 0
     position: int = 0
     why: str = ""
+
+
+class ReleaseReply(Contract):
+    """Of ReleaseQuota: whether there was anything to give back."""
+
+    released: bool
 
 
 class SubmitReply(Contract):

@@ -102,6 +102,10 @@ class ReserveQuota(StoreSettings):
     function: ClassVar[str] = "ReserveQuota"
 
 
+class ReleaseQuota(StoreSettings):
+    function: ClassVar[str] = "ReleaseQuota"
+
+
 class AnswerShard(CallerSettings):
     function: ClassVar[str] = "AnswerShard"
     work_s: float = 600
@@ -175,6 +179,7 @@ FUNCTIONS: tuple[type[StoreSettings], ...] = (
     AdmitJob,
     PlanAttempt,
     ReserveQuota,
+    ReleaseQuota,
     SubmitShard,
     AnswerShard,
     PollShard,

@@ -37,6 +37,7 @@ from tallybatch.steps import (
     poll_shard,
     reconcile_job,
     reconcile_shard,
+    release_quota,
     reserve_quota,
     resolve_review,
     resume_job,
@@ -158,6 +159,10 @@ def discover_backfill_ports(settings: s.DiscoverBackfill) -> discover_backfill.P
 
 def admit_job_ports(settings: s.AdmitJob) -> admit_job.Ports:
     return admit_job.Ports(objects(settings.bucket), ledger(settings.table), _CLOCK)
+
+
+def release_quota_ports(settings: s.ReleaseQuota) -> release_quota.Ports:
+    return release_quota.Ports(ledger(settings.table), _CLOCK)
 
 
 def reserve_quota_ports(settings: s.ReserveQuota) -> reserve_quota.Ports:

@@ -58,6 +58,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
             reads=("review/",), writes=("jobs/",), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, spool_mb=2048
         ),
         settings.ReserveQuota: Profile(table=HOLD_QUOTA, memory_mb=512, timeout_s=120),
+        settings.ReleaseQuota: Profile(table=HOLD_QUOTA, memory_mb=512, timeout_s=120),
         settings.SubmitShard: Profile(writes=("jobs/",), table=HOLD_QUOTA + CLAIM_RECORDS, spool_mb=2048),
         settings.AnswerShard: Profile(
             writes=("jobs/", "provider/"), table=READ_LEDGER + MOVE_STATE + CLAIM_RECORDS, memory_mb=512, spool_mb=2048
@@ -82,8 +83,8 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         ),
         settings.Sweep: Profile(
             lists_jobs=True,
-            reads=("provider/", "jobs/"),
-            writes=("deletions/",),
+            reads=("provider/",),
+            writes=("jobs/", "deletions/"),
             table=HOLD_QUOTA,
             memory_mb=1024,
             asynchronous=True,

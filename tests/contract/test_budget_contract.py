@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.budgets import EACH, Budget, BudgetHold, period_of
 from tallybatch.domain.errors import Permanent
-from tallybatch.domain.prices import usd
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Ledger
 from tallybatch.steps import budget
@@ -85,7 +84,7 @@ def test_given_jobs_that_race_for_the_last_dollars_when_all_reserve_then_as_many
 
     def wins(name: str) -> bool:
         try:
-            budget.reserve(job_of(name), usd(70), ledger, clock)
+            budget.reserve(job_of(name), 70, ledger, clock)
         except Permanent as refused:
             assert "are left" in str(refused)
             return False
@@ -103,22 +102,22 @@ def test_given_a_job_that_has_its_part_when_it_begins_again_then_it_takes_no_sec
     clock = ManualClock(NOW)
 
     for _ in range(2):
-        budget.reserve(job_of("a"), usd(70), ledger, clock)
+        budget.reserve(job_of("a"), 70, ledger, clock)
     with pytest.raises(Permanent, match="are left"):
-        budget.reserve(job_of("b"), usd(70), ledger, clock)
+        budget.reserve(job_of("b"), 70, ledger, clock)
 
     assert ledger.budget("acme", MONTH).reserved == 70
     assert budget.end(job_of("a"), ledger, clock)
     assert not budget.end(job_of("a"), ledger, clock)
-    budget.reserve(job_of("b"), usd(70), ledger, clock)
+    budget.reserve(job_of("b"), 70, ledger, clock)
 
 
 def test_given_a_month_with_a_limit_of_its_own_when_reserved_then_that_one_holds(ledger: Ledger) -> None:
     limited(ledger, 1000)
     limited(ledger, 50, MONTH)
 
-    with pytest.raises(Permanent, match=r"0\.00000007 US dollars, and 0\.00000005 are left"):
-        budget.reserve(job_of("a"), usd(70), ledger, ManualClock(NOW))
+    with pytest.raises(Permanent, match=r"0\.00000007 US dollars more, and 0\.00000005 are left"):
+        budget.reserve(job_of("a"), 70, ledger, ManualClock(NOW))
     with pytest.raises(Permanent, match="nobody can tell"):
         budget.reserve(job_of("a"), None, ledger, ManualClock(NOW))
 
@@ -162,7 +161,7 @@ class Month:
         if name not in self.running:
             self._begin(name)
         elif self.dice.random() < 0.2:
-            budget.reserve(self.job(name), usd(self.worst[name]), self.ledger, self.clock)
+            budget.reserve(self.job(name), self.worst[name] - self.spent[name], self.ledger, self.clock)
         elif self.dice.random() < 0.6:
             self.spent[name] = self.dice.randint(self.spent[name], self.worst[name])
             _book(self.ledger, name, self.spent[name])
@@ -177,7 +176,7 @@ class Month:
     def _begin(self, name: str) -> None:
         job = self.job(name)
         try:
-            budget.reserve(job, usd(self.worst[name]), self.ledger, self.clock)
+            budget.reserve(job, self.worst[name] - self.spent[name], self.ledger, self.clock)
         except Permanent:
             self.refused += 1
         else:

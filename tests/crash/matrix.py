@@ -13,13 +13,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import groupby, pairwise, zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.domain.errors import BadInput
-from tallybatch.domain.identity import submission_key
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.domain.spec_file import parse_spec
+from tallybatch.domain.submitting import generation_key
 from tallybatch.ports import Objects
 from tests.support.films import current, histories, scenario, tokens_of
 from tests.support.handled import KEY, Ground, HandledPipeline, ground
@@ -114,17 +114,21 @@ class Matrix:
 
     provider: str
     ground: Ground
+    tasks: ClassVar[frozenset[str]] = frozenset()
+    """Only calls of these are struck; none named: of all."""
+    strangers: ClassVar[frozenset[str]] = frozenset()
+    """Markers of jobs that the run itself makes behind the ledger's back."""
 
     def __post_init__(self) -> None:
         self.undisturbed = self.live((), count_jobs=True)
-        if wrong := faults_of(self.undisturbed, self.undisturbed):
+        if wrong := self.faults_of(self.undisturbed):
             raise AssertionError(f"{self.provider}: the undisturbed run is not in order: {wrong}")
 
     def trials(self) -> list[Trial]:
         """Every call with every fault. A death at what moves the ledger, a provider, Step Functions or the bus is tried
         alone, with a retry and with a restart; so is a death at a write to S3 with a restart. The rest is tried in
         company: no two deaths in one state of the workflow."""
-        calls = self.undisturbed.calls
+        calls = [call for call in self.undisturbed.calls if not self.tasks or call.task in self.tasks]
         alone = [(point,) for call in calls if call.writes for point in _alone(call)]
         first = [calls[0], *(call for before, call in pairwise(calls) if before.where[0] != call.where[0])]
         restarts = [(Point(call, Fault.BEFORE, restarts=True),) for call in first if not call.writes]
@@ -151,7 +155,10 @@ class Matrix:
             return [f"the run ended with {type(error).__name__}: {error}"]
         if missed := {point.call.where for point in trial} - {call.where for call in life.struck}:
             return [f"calls that were not made again: {sorted(missed)}"]
-        return faults_of(life, self.undisturbed)
+        return self.faults_of(life)
+
+    def faults_of(self, life: Life) -> list[str]:
+        return faults_of(life, self.undisturbed, self.strangers)
 
     def live(self, trial: Trial, *, count_jobs: bool = False) -> Life:
         pipeline = self.begun(restarts=any(point.restarts for point in trial))
@@ -159,19 +166,31 @@ class Matrix:
         self.ground.wire.begin(plan, self._jobs if count_jobs else None)
         said = self.ground.said
         with redirect_stdout(said), redirect_stderr(said):
-            job = pipeline.live(BODY)
+            job = self.life_of(pipeline)
         return self.looked_over(pipeline, job)
+
+    def life_of(self, pipeline: HandledPipeline) -> Job:
+        """What happens in the run."""
+        return pipeline.live(BODY)
 
     def begun(self, *, restarts: bool = False) -> HandledPipeline:
         """On empty ground, with the spec in its place and a record that fails once."""
         self.ground.empty()
-        control = self.ground.simulator.control
         records = [{"fault": "error_500", "contains": f"{TITLE}-2."}]
-        scenario(control, records=records, durations=FASTEST, limits={"min_records": 1})
+        keys: dict[str, Any] = {"records": records, "durations": FASTEST, "limits": {"min_records": 1}}
+        scenario(self.ground.simulator.control, **{**keys, **self.more})
         pipeline = self.pipeline(restarts=restarts)
-        pipeline.push_spec(spec_of(self.provider))
+        pipeline.push_spec(self.spec())
         self.ground.wire.begin({})
         return pipeline
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """Further keys of the scenario."""
+        return {}
+
+    def spec(self) -> str:
+        return spec_of(self.provider)
 
     def pipeline(self, *, restarts: bool = False) -> HandledPipeline:
         """A driver on the ground as it is."""
@@ -227,9 +246,15 @@ def _published(objects: Objects, job: Job) -> Iterator[bytes]:
                 yield json.dumps({name: value for name, value in row.items() if name not in VOLATILE}).encode()
 
 
-def faults_of(life: Life, undisturbed: Life) -> list[str]:
+def faults_of(life: Life, undisturbed: Life, strangers: frozenset[str] = frozenset()) -> list[str]:
     """What a run breaks of the promise, in words."""
-    return [*_ending(life), *_jobs(life), *_records(life, undisturbed), *_bill(life, undisturbed), *_leaks(life)]
+    return [
+        *_ending(life),
+        *_jobs(life, strangers),
+        *_records(life, undisturbed),
+        *_bill(life, undisturbed),
+        *_leaks(life),
+    ]
 
 
 def _ending(life: Life) -> Iterator[str]:
@@ -242,7 +267,7 @@ def _ending(life: Life) -> Iterator[str]:
         yield f"calls outside the counted layers: {life.strays}"
 
 
-def _jobs(life: Life) -> Iterator[str]:
+def _jobs(life: Life, strangers: frozenset[str]) -> Iterator[str]:
     """At most one job per (submission, generation); another generation only where the first left no job."""
     made: dict[str, list[str]] = {}
     for create in life.journal["creates"]:
@@ -253,20 +278,14 @@ def _jobs(life: Life) -> Iterator[str]:
         if row.generation - 1 != sum(look.complete for look in row.absences) + row.quota_refusals:
             yield f"{where}: generation {row.generation} without a proof of absence or a refusal"
         for generation in range(1, row.generation):
-            earlier = made.pop(_marker(row, generation), [])
+            earlier = made.pop(generation_key(row, generation), [])
             if lost := set(earlier) - {*row.ghosts, *row.earlier_jobs}:
                 yield f"{where}: generation {generation} has a job that nobody accounts for: {sorted(lost)}"
         bound = made.pop(row.submission_key, [])
         if row.provider_job_id and row.provider_job_id not in bound:
             yield f"{where}: bound to {row.provider_job_id}, which is not a job of its marker"
-    if made:
-        yield f"jobs that no submission knows: {sorted(made)}"
-
-
-def _marker(row: Submission, generation: int) -> str:
-    return submission_key(
-        job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
-    )
+    if unknown := made.keys() - strangers:
+        yield f"jobs that no submission knows: {sorted(unknown)}"
 
 
 def _records(life: Life, undisturbed: Life) -> Iterator[str]:
@@ -297,15 +316,17 @@ def _leaks(life: Life) -> Iterator[str]:
 
 
 @contextmanager
-def matrices(endpoint_url: str, names: Iterable[str]) -> Iterator[list[Matrix]]:
-    """One per provider, all on the same emulator and the same simulator."""
+def matrices(
+    endpoint_url: str, names: Iterable[str], kinds: Iterable[type[Matrix]] = (Matrix,)
+) -> Iterator[list[Matrix]]:
+    """Of each kind one per provider, all on the same emulator and the same simulator."""
     with SimulatorServer("calm", clock_scale=0) as simulator, ground(endpoint_url, simulator) as made:
-        yield [Matrix(name, made) for name in names]
+        yield [kind(name, made) for name in names for kind in kinds]
 
 
 @contextmanager
-def on_an_emulator(folder: Path, names: Iterable[str]) -> Iterator[list[Matrix]]:
+def on_an_emulator(folder: Path, names: Iterable[str], kinds: Iterable[type[Matrix]]) -> Iterator[list[Matrix]]:
     from tests.support.local import ephemeral_emulator
 
-    with ephemeral_emulator(folder) as endpoint_url, matrices(endpoint_url, names) as made:
+    with ephemeral_emulator(folder) as endpoint_url, matrices(endpoint_url, names, kinds) as made:
         yield made

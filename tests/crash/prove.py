@@ -15,8 +15,10 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.crash.matrix import on_an_emulator, providers
+from tests.crash.matrix import Matrix, on_an_emulator, providers
+from tests.crash.watched import Watched
 
+KINDS = (Matrix, Watched)
 Row = tuple[str, str, str, str, str, list[str]]
 """Provider, task, call, fault, what came after it, and what was wrong then."""
 
@@ -24,7 +26,10 @@ Row = tuple[str, str, str, str, str, list[str]]
 def share(names: list[str], part: int, of: int, step: int) -> list[Row]:
     """Try out every `of`-th trial from `part` on; with a `step`, only every `step`-th of all."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="tallybatch-") as folder, on_an_emulator(Path(folder), names) as matrices:
+    with (
+        tempfile.TemporaryDirectory(prefix="tallybatch-") as folder,
+        on_an_emulator(Path(folder), names, KINDS) as matrices,
+    ):
         for matrix in matrices:
             trials = matrix.trials()[::step][part::of]
             began = time.monotonic()

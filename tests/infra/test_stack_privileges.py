@@ -13,6 +13,7 @@ from tallybatch.settings import FUNCTIONS
 READS = {
     "AdmitJob": {"jobs/"},
     "ReserveQuota": set(),
+    "ReleaseQuota": set(),
     "BuildManifest": {"inbox/", "specs/", "golden/", "prices/", "jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/", "landing/films/"},
     "PlanAttempt": {"jobs/", "review/"},
@@ -34,6 +35,7 @@ READS = {
 WRITES = {
     "AdmitJob": set(),
     "ReserveQuota": set(),
+    "ReleaseQuota": set(),
     "BuildManifest": {"jobs/", "quarantine/"},
     "DiscoverBackfill": {"inbox/"},
     "PlanAttempt": {"jobs/"},
@@ -48,14 +50,14 @@ WRITES = {
     "PublishShard": {"results/"},
     "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
-    "Sweep": {"deletions/"},
+    "Sweep": {"jobs/", "deletions/"},
     "ResumeJob": {"jobs/"},
     "ResolveReview": {"review/"},
 }
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
 CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "AnswerShard", "ReconcileShard", "SealJob"}
-HOLDS_QUOTA = {"AdmitJob", "ReserveQuota", "SubmitShard", "PollShard", "SealJob", "FailJob", "Sweep"}
+HOLDS_QUOTA = {"AdmitJob", "ReserveQuota", "ReleaseQuota", "SubmitShard", "PollShard", "SealJob", "FailJob", "Sweep"}
 """A reservation that ends is deleted; nothing else in the table is."""
 READS_SECRET = {"SubmitShard", "AnswerShard", "PollShard", "CollectShard", "Sweep"}
 PUTS_EVENTS = {"BuildManifest", "PlanAttempt", "ApproveCanary", "SealJob", "FailJob", "Sweep"}
@@ -193,7 +195,7 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("secretsmanager:GetSecretValue" in actions) == (name in READS_SECRET)
     assert ("events:PutEvents" in actions) == (name in PUTS_EVENTS)
     assert ("states:StartExecution" in actions) == (name in {"BuildManifest", "Sweep", "ResumeJob", "ResolveReview"})
-    assert ("states:DescribeExecution" in actions) == (name == "Sweep")
+    assert ("states:DescribeExecution" in actions) == (name in {"Sweep", "ResumeJob"})
     assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert ("dynamodb:DeleteItem" in actions) == (name in HOLDS_QUOTA)

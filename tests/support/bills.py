@@ -80,13 +80,22 @@ def random_day(seed: int, provider: str) -> tuple[dict[str, Any], str]:
     return day, dice.choice(MODELS[provider])
 
 
-def run_day(simulator: SimulatorServer, seed: int, provider: str, *, records: int = 60) -> Bill:
-    """Run a job on a random day, reconcile it again and again, and hold the bills side by side."""
+def run_day(
+    simulator: SimulatorServer,
+    seed: int,
+    provider: str,
+    *,
+    records: int = 60,
+    min_records: Mapping[str, int] | None = None,
+    **changed: str,
+) -> Bill:
+    """Run a job on a random day, reconcile it again and again, and hold the bills side by side. `changed` are keys of
+    the spec."""
     day, model = random_day(seed, provider)
     simulator.control.reset()
     scenario(simulator.control, **day)
-    pipeline = Pipeline(simulator, provider_name=provider)
-    pipeline.push_spec(spec(provider, model=model, shard_records=max(10, records // 3)))
+    pipeline = Pipeline(simulator, provider_name=provider, min_records=min_records or {})
+    pipeline.push_spec(spec(provider, model=model, shard_records=max(10, records // 3), **changed))
     job = pipeline.run(films(records))
     before = [(row.cost_nano_usd, row.duplicate_cost_nano_usd) for row in pipeline.ledger.submissions(job.job_key)]
     for _ in range(RECONCILED_AGAIN):

@@ -17,10 +17,10 @@ from infra.local.simulator.client import SimulatorControl
 from infra.local.stack import LocalStatus
 from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.adapters.s3_objects import S3Objects
-from tallybatch.domain.identity import submission_key
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.rows import Job
+from tallybatch.domain.submitting import generation_key
 from tallybatch.steps import verify_job
 from tallybatch.steps.verify_job import Verification
 
@@ -137,7 +137,7 @@ class Deployed:
     def creates(self, job: Job) -> list[dict[str, Any]]:
         """What the provider was asked to create for the job's submissions, in whatever generation."""
         markers = {
-            submission_key(job_key=job.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=number)
+            generation_key(row, number)
             for row in self.ledger.submissions(job.job_key)
             for number in range(1, _MOST_GENERATIONS + 1)
         }

@@ -35,17 +35,22 @@ from tallybatch.adapters.s3_objects import S3Objects
 from tallybatch.adapters.secrets import SecretsManagerSecrets
 from tallybatch.contracts import (
     AnswerReply,
+    ApprovalRequest,
     AttemptPlan,
+    CanaryReply,
     FailInput,
     JobInput,
     PollReply,
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     S3Event,
     SealReply,
     ShardItem,
     SubmitReply,
+    SweepReply,
+    SweepRequest,
 )
 from tallybatch.domain.rows import Job
 from tests.support.emulated import Emulated
@@ -60,6 +65,8 @@ BUCKET, TABLE, BUS, MACHINE = "line", "ledger", "line", "job"
 ACCOUNT = "arn:aws:states:us-east-1:000000000000"
 KEY = "sk-proj-QUETZAL-0123456789"
 """The API key of every provider, made to be found wherever it does not belong."""
+BESIDE = frozenset({"BuildManifest", "Sweep"})
+"""Functions that are no state of an execution: Lambda itself repeats what an event or a schedule asked of them."""
 _PASS = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}})
 _REAL_SLEEP = time.sleep
 
@@ -280,7 +287,7 @@ class HandledPipeline(Pipeline):
             except Killed:
                 self.tasks.append((name, "Killed"))
                 self.ground.new_process()
-                if self.restarts and name != "BuildManifest":
+                if self.restarts and name not in BESIDE:
                     raise
                 self.wait(10)
 
@@ -299,6 +306,9 @@ class HandledPipeline(Pipeline):
 
     def reserve(self, item: ShardItem) -> QuotaReply:
         return QuotaReply.model_validate(self.call("ReserveQuota", item.model_dump()))
+
+    def release(self, item: ShardItem) -> ReleaseReply:
+        return ReleaseReply.model_validate(self.call("ReleaseQuota", item.model_dump()))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         return AttemptPlan.model_validate(self.call("PlanAttempt", request.model_dump()))
@@ -320,6 +330,15 @@ class HandledPipeline(Pipeline):
 
     def reconcile(self, request: JobInput) -> ReconcileReply:
         return ReconcileReply.model_validate(self.call("ReconcileJob", request.model_dump()))
+
+    def judge(self, request: JobInput) -> CanaryReply:
+        return CanaryReply.model_validate(self.call("JudgeCanary", request.model_dump()))
+
+    def ask(self, request: ApprovalRequest) -> None:
+        self.call("ApproveCanary", request.model_dump())
+
+    def sweep(self, **request: Any) -> SweepReply:
+        return SweepReply.model_validate(self.call("Sweep", SweepRequest(**request).model_dump()))
 
     def publish(self, item: PublishItem) -> Any:
         return self.call("PublishShard", item.model_dump())

@@ -187,7 +187,8 @@ class ManyJobs:
             p.task("SealJob", lambda: p.seal(request))
         except Exception as error:  # as States.ALL
             told = {"Error": type(error).__name__, "Cause": str(error)}
-            p.fail(FailInput(tenant=tenant, job_key=job_key, bucket=p.objects.bucket, error=told))
+            attempt = p.job(job_key).attempt
+            p.fail(FailInput(tenant=tenant, job_key=job_key, bucket=p.objects.bucket, attempt=attempt, error=told))
         self.ended_at[job_key] = self.clock.now()
 
     def _publish(self, p: Pipeline, item: PublishItem) -> Run:

@@ -42,6 +42,10 @@ class MemoryObjects:
         self._bucket = bucket
         self._buckets = MemoryBuckets() if buckets is None else buckets
 
+    def dated_by(self, now: Callable[[], float]) -> None:
+        """The clock from which all of the account's buckets date what is written."""
+        self._buckets.clock = now
+
     @property
     def bucket(self) -> str:
         return self._bucket

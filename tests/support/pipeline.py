@@ -24,6 +24,7 @@ from tallybatch.contracts import (
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     ResumeReply,
     ResumeRequest,
     ReviewReply,
@@ -54,6 +55,7 @@ from tallybatch.steps import (
     publish_shard,
     reconcile_job,
     reconcile_shard,
+    release_quota,
     reserve_quota,
     resolve_review,
     resume_job,
@@ -111,6 +113,8 @@ class Pipeline(StateMachine):
         if self.on_demand is None:
             self.on_demand = lane(self.provider.name, self.simulator, key=API_KEY)
         self.clock.at = self.simulator.core.clock.now()
+        if isinstance(self.objects, MemoryObjects):
+            self.objects.dated_by(self.clock.now)
 
     def makers(self) -> dict[str, Callable[[], ProviderApi]]:
         return {"openai": self.openai, "bedrock": self.bedrock, "gemini": self.gemini}
@@ -216,6 +220,9 @@ class Pipeline(StateMachine):
 
     def reserve(self, item: ShardItem) -> QuotaReply:
         return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
+
+    def release(self, item: ShardItem) -> ReleaseReply:
+        return release_quota.run(item, release_quota.Ports(self.ledger, self.clock))
 
     def plan(self, request: JobInput) -> AttemptPlan:
         ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)

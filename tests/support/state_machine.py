@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tallybatch.contracts import (
@@ -17,6 +18,7 @@ from tallybatch.contracts import (
     PublishItem,
     QuotaReply,
     ReconcileReply,
+    ReleaseReply,
     SealReply,
     ShardItem,
     SubmitReply,
@@ -28,6 +30,8 @@ RETRYABLE_RETRIES = 6
 """As many as the fewest that a task state of the ASL has for errors named in its Retry."""
 OTHER_RETRIES = 3
 """As many as the ASL has for any other error of a task in a Map."""
+RELEASING = frozenset({"ReserveQuota", "SubmitShard", "PollShard"})
+"""States whose Catch gives the shard's quota back."""
 _MAX_STEPS = 500
 _MAX_ATTEMPTS = 60
 
@@ -40,6 +44,8 @@ class StateMachine(ABC):
     tokens: MemoryTaskTokens
     people: list[Callable[[], object]]
     """What people do while the job waits for one of them."""
+    attempt: int
+    """The one that the execution is in."""
     tasks: list[tuple[str, str]]
     """Every run of a task state: its name, and the class of the error it ended with, "" for none."""
 
@@ -51,11 +57,13 @@ class StateMachine(ABC):
                 tenant=request.tenant,
                 job_key=request.job_key,
                 bucket=request.bucket,
+                attempt=self.attempt,
                 error={"Error": type(error).__name__, "Cause": json.dumps({"errorMessage": str(error)})},
             )
             return self.task("FailJob", lambda: self.fail(failed))
 
     def _attempts(self, request: JobInput) -> SealReply:
+        self.attempt = request.attempt
         for _ in range(_MAX_STEPS):
             turn = self.task("AdmitJob", lambda: self.admit(request))
             if turn.status == "go":
@@ -69,7 +77,8 @@ class StateMachine(ABC):
             elif reply.verdict != "retry":
                 break
             self.wait(following.wait_s)
-            request = request.model_copy(update={"attempt": following.next_attempt})
+            self.attempt = following.next_attempt
+            request = request.model_copy(update={"attempt": self.attempt})
         if reply.verdict in ("closed", "publish_partial"):
             for item in self.publish_items(reply):
                 self.task("PublishShard", lambda item=item: self.publish(item))  # type: ignore[misc]
@@ -111,6 +120,9 @@ class StateMachine(ABC):
         try:
             self.run_shard(item)
         except Exception:  # the Map tolerates every failure of a child
+            if self.tasks[-1][0] in RELEASING:
+                with suppress(Exception):
+                    self.task("ReleaseQuota", lambda: self.release(item))
             self.tasks.append(("ShardMap", "lost"))
 
     def run_shard(self, item: ShardItem) -> None:
@@ -194,6 +206,9 @@ class StateMachine(ABC):
 
     @abstractmethod
     def reserve(self, item: ShardItem) -> QuotaReply: ...
+
+    @abstractmethod
+    def release(self, item: ShardItem) -> ReleaseReply: ...
 
     @abstractmethod
     def submit(self, item: ShardItem) -> SubmitReply: ...

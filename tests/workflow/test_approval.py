@@ -237,3 +237,21 @@ def test_given_an_execution_that_was_stopped_while_it_waited_when_swept_then_the
     assert job.approval is not None
     assert job.approval.expires_at == asked.expires_at
     assert creates(pipeline)[:2] == [CANARY, 10]
+
+
+def test_given_a_rejected_canary_whose_job_goes_on_when_decided_before_it_asks_again_then_it_is_too_early(
+    pipeline: Pipeline,
+) -> None:
+    """Neither the old answer told once more, nor one that the next question would forget."""
+    pipeline.push_spec(manual())
+    job_key = pipeline.drop(films(RECORDS))["job_key"]
+    pipeline.people.append(lambda: pipeline.approve(job_key, approve=False))
+    pipeline.execute(job_key)
+    pipeline.resume(job_key)
+
+    for approve in (False, True):
+        with pytest.raises(Conflict, match="has not been judged yet"):
+            pipeline.approve(job_key, approve=approve)
+
+    pipeline.people.append(lambda: pipeline.approve(job_key))
+    assert_completed_and_paid_once(pipeline, pipeline.run_again(job_key))

@@ -32,6 +32,30 @@ def test_given_a_bad_day_when_the_bill_comes_then_the_ledger_has_it_to_the_nano_
     assert bill.billed > 0
 
 
+@pytest.mark.parametrize(
+    ("provider", "other"),
+    [
+        ("openai", "{provider: gemini, model: gemini-2.5-flash}"),
+        ("bedrock", "{provider: openai, model: gpt-5-mini-2025-08-07}"),
+        ("gemini", "{provider: openai, model: gpt-5-mini-2025-08-07}"),
+    ],
+)
+def test_given_a_canary_single_calls_and_a_fallback_on_a_bad_day_when_the_bill_comes_then_each_is_booked_once(
+    pipeline: Pipeline, provider: str, other: str
+) -> None:
+    bill = run_day(
+        pipeline.simulator,
+        104,
+        provider,
+        min_records={provider: 10},
+        retry=", small_set: on_demand, feedback: true, raise_output_cap: {max: 1600}",
+        sections=f"canary: {{records: 12, min_acceptance: 0.05}}\nfallback: [{other}]",
+    )
+
+    assert (bill.difference, bill.unpriced) == (0, 0)
+    assert pipeline.simulator.control.journal()["tokens_per_lane"]["on_demand"]["output"] > 0
+
+
 def test_given_a_completed_job_when_its_money_is_read_then_rows_results_and_certificate_say_the_same(
     pipeline: Pipeline,
 ) -> None:
@@ -63,6 +87,38 @@ def test_given_a_model_without_a_price_when_dropped_then_refused_before_anything
     assert job.state.value == "FAILED"
     assert "no price is known for openai gpt-99-2026-11-01 in class batch" in job.reason
     assert pipeline.simulator.control.journal()["creates"] == []
+
+
+def test_given_a_limit_in_dollars_for_each_record_when_nobody_knows_the_price_then_refused_for_it_would_not_hold(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec(model=UNKNOWN, limits=", allow_unpriced: true, max_cost_per_record_usd: 0.05"))
+    job = pipeline.job(pipeline.drop(films(3))["job_key"])
+
+    assert job.state.value == "FAILED"
+    assert "limits.max_cost_per_record_usd could not be kept" in job.reason
+
+
+def test_given_a_price_file_that_is_mended_halfway_when_dropped_again_then_the_job_tells_what_is_wrong_now(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    reasons = []
+    for body in (b"prices: 5\n", b"prices: [a]\n", b"prices: [a]\n"):
+        pipeline.objects.put("prices/tenants/acme.yaml", body)
+        pipeline.wait(60)
+        job = pipeline.job(pipeline.drop(films(3))["job_key"])
+        reasons.append(job.reason)
+        assert report(pipeline.objects, job)["refusal"]["first"][0]["reason"] in job.reason
+        bad_lines = pipeline.objects.get(pipeline.keys(job).bad_lines())
+        assert report(pipeline.objects, job)["refusal"]["first"][0]["reason"].encode() in bad_lines
+    assert reasons[0].startswith(
+        "the prices are refused in prices/tenants/acme.yaml: 1 problem; first: line 1: prices: 5"
+    )
+    assert reasons[0] != reasons[1] == reasons[2]
+
+    pipeline.objects.put("prices/tenants/acme.yaml", b"prices: []\n")
+    assert pipeline.run(films(3)).state.value == "COMPLETED"
 
 
 def test_given_that_the_spec_allows_it_when_run_without_a_price_then_cost_is_unknown_and_counted_never_zero(

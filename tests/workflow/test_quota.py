@@ -14,9 +14,10 @@ from tallybatch.domain.quota_rows import Amount
 from tallybatch.domain.quotas import ADMISSION, ALL
 from tallybatch.ports import QuotaMove
 from tallybatch.steps import cancel_job
-from tests.support.films import MODELS, films, scenario, spec
+from tests.support.films import MODELS, films, report, scenario, spec
 from tests.support.interrupted import InterruptedPipeline, Interrupter, Killed, Mode
 from tests.support.pipeline import Pipeline
+from tests.support.state_machine import RETRYABLE_RETRIES
 
 MODEL = MODELS["openai"][0]
 
@@ -168,6 +169,23 @@ def test_a_job_that_ends_at_its_deadline_without_ever_getting_quota_holds_nothin
     assert nothing_is_held(pipeline)
 
 
+def test_a_job_that_its_provider_refuses_until_the_deadline_ends_with_it_and_names_its_records(
+    pipeline: Pipeline,
+) -> None:
+    scenario(
+        pipeline.simulator.control,
+        jobs=[{"fault": "fail_validation:token_limit_exceeded", "nth": number} for number in range(1, 100)],
+    )
+    pipeline.push_spec(spec("openai", shard_records=2, deadline="3h"))
+    began = pipeline.clock.now()
+    job = pipeline.run(films(4))
+    assert pipeline.clock.now() - began < 3 * 3600 + 60
+    assert (job.state, job.counts["failed"]) == ("FAILED", 4)
+    assert not any(error for _, error in pipeline.tasks)
+    assert not any("provider's jobs" in step for step in report(pipeline.objects, job)["next_steps"])
+    assert nothing_is_held(pipeline)
+
+
 def test_so_many_jobs_are_at_work_and_the_next_begins_when_one_is_sealed(pipeline: Pipeline) -> None:
     set_limits(pipeline, ADMISSION, limits={ALL: {"jobs": 1}})
     pipeline.push_spec(spec("openai"))
@@ -181,6 +199,23 @@ def test_so_many_jobs_are_at_work_and_the_next_begins_when_one_is_sealed(pipelin
 
 
 # Leaks
+
+
+@pytest.mark.parametrize("sections", ["", "canary: {records: 2, min_acceptance: 0.1}"])
+def test_shards_that_are_lost_before_their_submission_do_not_keep_the_quota_from_their_own_retry(
+    pipeline: Pipeline, sections: str
+) -> None:
+    set_limits(pipeline, limits={MODEL: {"jobs": 1}})
+    canary = 1 if sections else 0
+    lost = {"on": "upload", "fault": "status:500", "nth": canary + 1, "count": RETRYABLE_RETRIES + 1}
+    scenario(pipeline.simulator.control, calls=[lost])
+    pipeline.push_spec(spec("openai", shard_records=2, sections=sections))
+    began = pipeline.clock.now()
+    job = pipeline.run(films(6))
+    assert ("ShardMap", "lost") in pipeline.tasks
+    assert (job.state, job.counts["succeeded"]) == ("COMPLETED", 6)
+    assert pipeline.clock.now() - began < 3600
+    assert nothing_is_held(pipeline)
 
 
 def test_the_sweep_gives_back_what_an_ended_job_left_and_nothing_else(pipeline: Pipeline) -> None:

@@ -53,13 +53,13 @@ def test_given_a_rule_that_an_answer_breaks_when_reconciled_then_its_text_is_the
 def test_given_a_rule_that_cannot_be_evaluated_when_reconciled_then_it_fails_with_the_kind_of_error(
     pipeline: Pipeline,
 ) -> None:
-    pipeline.push_spec(with_rules("output.year > 1900", retry_unqualified="false"))
+    pipeline.push_spec(with_rules("output['year'] > 1900", retry_unqualified="false"))
 
     job = pipeline.run(films(RECORDS))
 
     (row,) = histories(pipeline.objects, job)[key_of(1)]
     assert row.outcome.value == "unqualified"
-    assert row.reason == "rule 1 `output.year > 1900` cannot be evaluated: a field is missing"
+    assert row.reason == "rule 1 `output['year'] > 1900` cannot be evaluated: a field is missing"
     assert (job.state.value, list(pipeline.objects.list("results/"))) == ("FAILED", [])
 
 

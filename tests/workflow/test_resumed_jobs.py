@@ -212,9 +212,12 @@ def test_given_a_partial_job_when_a_part_is_published_then_it_stays_partial_and_
     assert pipeline.verify(job).ok
 
     pipeline.resume(job.job_key, "acknowledge")
+    found = pipeline.verify(job)
+    assert (found.ok, found.gone_on) == (True, True)
     job = pipeline.run_again(job.job_key)
     assert job.state.value == "COMPLETED"
-    assert pipeline.verify(job).ok
+    found = pipeline.verify(job)
+    assert (found.ok, found.gone_on) == (True, False)
 
 
 def test_given_a_part_that_was_tampered_with_when_verified_then_the_difference_is_named(pipeline: Pipeline) -> None:
@@ -245,3 +248,17 @@ def test_given_nobody_who_asked_when_the_sets_do_not_close_then_a_shard_is_not_p
     with pytest.raises(NotClosed):
         pipeline.publish(PublishItem.model_validate(items[0]))
     assert key_of(1) not in str(list(pipeline.objects.list("results/")))
+
+
+def test_given_a_drop_with_a_later_deadline_when_its_job_is_resumed_then_that_deadline_holds(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec(deadline="1h"))
+    for deadline in ("1h", "48h"):
+        pipeline.push_spec(spec(deadline=deadline))
+        job_key = pipeline.drop(films(4))["job_key"]
+        cancel_job.run(job_key, pipeline.ledger, pipeline.clock)
+        pipeline.execute(job_key)
+        pipeline.wait(60)
+    pipeline.resume(job_key)
+    assert pipeline.job(job_key).deadline_at == pipeline.clock.now() + 48 * 3600

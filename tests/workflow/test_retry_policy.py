@@ -243,6 +243,18 @@ def test_given_a_code_that_the_spec_calls_retryable_when_it_comes_then_it_is_tri
     assert classes(pipeline.objects, job)[key_of(3)] == ["permanent"]
 
 
+def test_given_a_code_that_the_spec_calls_unqualified_when_tried_again_then_the_model_is_not_told_its_own_words(
+    pipeline: Pipeline,
+) -> None:
+    job = run(pipeline, {"retry": ", feedback: true, codes: {refusal: unqualified}"}, hit("refusal"))
+
+    assert told(pipeline, job) == ["unqualified", "succeeded"]
+    assert history(pipeline, job)[0].reason
+    (line,) = retry_lines(pipeline, job, 2)
+    assert (line.feedback, line.retry_reason) == ("", "refusal")
+    assert [row.schema_valid for row in pipeline.ledger.submissions(job.job_key)] == [0, 0]
+
+
 def unheard_of(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider's word for a row that it did not get to is a new one."""
     whole = pipeline.provider.download

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tallybatch.contracts import JobInput
+from tallybatch.contracts import FailInput, JobInput
 from tallybatch.domain.errors import BadInput, LedgerBusy
 from tallybatch.domain.review import Audit
 from tallybatch.domain.rows import Job
@@ -174,6 +174,24 @@ def test_given_a_requeued_record_that_fails_again_when_the_try_is_over_then_peop
     assert pipeline.run_again(job.job_key).state.value == "COMPLETED"
 
 
+def test_given_a_job_of_many_attempts_when_a_record_is_requeued_then_it_is_asked_at_once_and_within_the_deadline(
+    pipeline: Pipeline,
+) -> None:
+    scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-006.", "times": "always"}])
+    pipeline.push_spec(review_spec(max_attempts=10, deadline="10m"))
+    job = pipeline.run(films(RECORDS))
+    assert (queue(pipeline, job)[key_of(6)]["why"], job.attempt > 3) == ("exhausted", True)
+    pipeline.simulator.control.set_scenario("calm")
+    decided_at = pipeline.clock.now()
+
+    pipeline.hand_in(job, file_of(requeue(6)))
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, classes(pipeline.objects, job)[key_of(6)][-2:]) == ("COMPLETED", ["requeued", "succeeded"])
+    asked = next(row for row in pipeline.ledger.submissions(job.job_key) if row.attempt == job.attempt)
+    assert asked.first_claimed_at == decided_at
+
+
 def test_given_bad_lines_when_handed_in_then_each_is_named_and_nothing_is_decided(pipeline: Pipeline) -> None:
     job = in_review(pipeline)
     bad: list[dict[str, Any]] = [
@@ -222,6 +240,53 @@ def test_given_a_file_that_was_taken_when_handed_in_again_then_nothing_changes(p
     assert pipeline.hand_in(job, decisions).repeated
     assert pipeline.job(job.job_key) == done
     assert len(pipeline.executions.started) == 2
+
+
+def died_before_the_plan(pipeline: Pipeline, job: Job) -> Job:
+    """The run that has just been started fails before its first attempt is planned."""
+    attempt = pipeline.job(job.job_key).attempt
+    error = {"Error": "States.Timeout", "Cause": ""}
+    pipeline.fail(FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", attempt=attempt, error=error))
+    failed = pipeline.job(job.job_key)
+    assert failed.state.value == "FAILED"
+    return failed
+
+
+def test_given_decisions_whose_run_failed_when_the_job_is_resumed_then_they_are_carried_out(
+    pipeline: Pipeline,
+) -> None:
+    job = in_review(pipeline)
+    pipeline.hand_in(job, file_of(accept(2), reject(4), reject(6)))
+    job = died_before_the_plan(pipeline, job)
+
+    pipeline.resume(job.job_key, by="bob")
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, job.counts["succeeded"], job.counts["failed"]) == ("COMPLETED", 6, 2)
+    audit = json.loads(pipeline.objects.get(pipeline.keys(job).audit(job.attempt - 1)))
+    assert (audit["by"], audit["decisions"]) == ("ada", {"accept": 1, "reject": 2})
+    assert pipeline.verify(job).ok
+
+
+def test_given_decisions_whose_run_failed_when_handed_in_again_then_they_are_carried_out_before_any_others(
+    pipeline: Pipeline,
+) -> None:
+    job = in_review(pipeline)
+    decisions = file_of(accept(2), reject(4))
+    pipeline.hand_in(job, decisions)
+    job = died_before_the_plan(pipeline, job)
+
+    with pytest.raises(LedgerBusy, match="what ada decided is not carried out yet"):
+        pipeline.hand_in(job, file_of(reject(6)), by="bob")
+    reply = pipeline.hand_in(job, decisions)
+    assert (reply.repeated, reply.state, reply.applied) == (False, "VALIDATED", {"accept": 1, "reject": 1})
+    job = pipeline.run_again(job.job_key)
+
+    assert (job.state.value, job.counts["in_review"], job.counts["succeeded"]) == ("PARTIAL", 1, 6)
+    assert pipeline.hand_in(job, decisions).repeated
+    pipeline.hand_in(job, file_of(reject(6)), by="bob")
+    job = pipeline.run_again(job.job_key)
+    assert (job.state.value, pipeline.verify(job).ok) == ("COMPLETED", True)
 
 
 def test_given_a_record_in_review_when_another_job_wants_it_then_it_waits_for_the_decision_and_reuses_it(
@@ -320,14 +385,6 @@ def test_given_a_sampled_record_that_is_rejected_when_the_job_goes_on_then_the_n
     pipeline.push_spec(review_spec(shard_records=5))
     other = pipeline.run(films(20), version="v2")
     assert (other.counts["succeeded"], other.counts["reused"]) == (20, 19)
-
-
-def test_given_a_sampled_record_when_somebody_would_correct_it_then_its_one_answer_stands(pipeline: Pipeline) -> None:
-    job, sample = sampled(pipeline)
-    with pytest.raises(BadInput, match="1 decisions cannot be taken") as refused:
-        pipeline.hand_in(job, file_of({"record_id": sample[0]["record_id"], "decision": "accept", "output": ANSWER}))
-    assert "one accepted answer" in refused.value.problems[0].reason
-    assert pipeline.job(job.job_key) == job
 
 
 def test_the_audit_tells_who_and_when_and_its_hash_is_that_of_the_decisions(pipeline: Pipeline) -> None:

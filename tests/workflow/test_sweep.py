@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import FailInput, JobInput, ShardItem, SweepReply
 from tallybatch.domain.lifecycle import JobState, SubmissionState
+from tallybatch.domain.quotas import ADMISSION
 from tallybatch.domain.rows import Submission
 from tallybatch.steps.sweep import MAX_RUNS, UNTOUCHED_S
 from tests.support.bedrock import NOVA, converse
-from tests.support.films import films, scenario, spec, tokens_of
+from tests.support.films import films, report, scenario, spec, tokens_of
 from tests.support.orphans import create_behind_the_back
 from tests.support.pipeline import RULES, Pipeline
 
@@ -296,6 +297,45 @@ def test_given_a_job_that_is_stopped_again_and_again_when_swept_then_at_some_poi
 
     assert names == [f"{item.job_key}-{run}" for run in range(2, MAX_RUNS + 1)]
     assert pipeline.sweep().stale == [f"{item.job_key}/1/{item.shard_id}"]
+
+
+def test_given_a_job_that_nobody_will_start_again_when_swept_then_it_has_failed_holds_nothing_and_can_be_resumed(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    job_key = pipeline.drop(films(RECORDS))["job_key"]
+    request = JobInput(tenant="acme", job_key=job_key, bucket="bucket")
+    assert pipeline.admit(request).status == "go"
+    (item,) = pipeline.items(pipeline.plan(request))
+    pipeline.reserve(item)
+    for _ in range(MAX_RUNS):
+        pipeline.executions.end(pipeline.job(job_key).execution_name)
+        pipeline.wait(UNTOUCHED_S + 1)
+        told = pipeline.sweep()
+
+    job = pipeline.job(job_key)
+    assert (job.state, job.run) == (JobState.FAILED, MAX_RUNS)
+    assert "20 times" in job.reason
+    assert report(pipeline.objects, job)["state"] == "FAILED"
+    assert [place.split()[0] for place in told.released] == ["openai"]
+    assert not list(pipeline.ledger.quota_holds(ADMISSION))
+    assert pipeline.resume(job_key).started
+    assert pipeline.run_again(job_key).state is JobState.COMPLETED
+
+
+def test_given_an_old_job_that_was_resumed_and_stopped_when_swept_then_it_goes_on(pipeline: Pipeline) -> None:
+    pipeline.push_spec(spec())
+    job_key = pipeline.drop(films(RECORDS))["job_key"]
+    pipeline.fail(FailInput(tenant="acme", job_key=job_key, bucket="bucket", error={"Error": "States.Timeout"}))
+    pipeline.wait(9 * 86_400)
+    pipeline.resume(job_key)
+    stopped = pipeline.job(job_key).execution_name
+    pipeline.admit(JobInput.model_validate(pipeline.executions.started[stopped]))
+    pipeline.executions.end(stopped)
+    pipeline.wait(UNTOUCHED_S + 1)
+
+    assert pipeline.sweep().restarted == [f"{job_key}-3"]
+    assert pipeline.run_again(job_key).state is JobState.COMPLETED
 
 
 def test_given_a_failed_job_with_a_create_of_unknown_outcome_when_swept_then_it_is_stale_until_its_job_is_found(

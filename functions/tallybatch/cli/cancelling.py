@@ -56,6 +56,8 @@ def what_follows(snapshot: Snapshot) -> str:
     job = snapshot.job
     if job.state is JobState.CANCELLED:
         return "Cancelled. Drop the file again to pay only for the records without an answer."
+    if job.dry_run:
+        return "Nothing to cancel: it was a dry run."
     if snapshot.ended:
         return f"Nothing to cancel: the job has ended {job.state.value}."
     out = sum(row.state in _OUT for row in snapshot.submissions)

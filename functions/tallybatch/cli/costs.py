@@ -17,7 +17,8 @@ from tallybatch.cli import output
 from tallybatch.cli.finding import find_job
 from tallybatch.cli.options import AsJson, EndpointUrl, Since, StackName, connected, moment_of
 from tallybatch.cli.stack import Connection
-from tallybatch.domain.cost_report import COUNTS, DIMENSIONS, Fact, facts_of, grouped, human_nano_usd
+from tallybatch.domain.billing import LINES
+from tallybatch.domain.cost_report import COUNTS, DIMENSIONS, HUMAN, Fact, facts_of, grouped, human_nano_usd
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.prices import usd
@@ -58,6 +59,10 @@ def cost(
         raise typer.BadParameter("--csv and --json are two forms of one answer: take one", param_hint="--csv")
     keys = _dimensions(by)
     human = human_nano_usd(_dollars(human_usd))
+    if as_csv and as_json:
+        raise typer.BadParameter("take one of --csv and --json", param_hint="--csv")
+    if job and (tenant or since):
+        raise typer.BadParameter("one job has no other; leave --tenant and --since out", param_hint="--job")
     connection = connected(ctx, stack, endpoint_url)
     begin = moment_of(since)
     jobs = [find_job(connection, job)] if job else list(connection.ledger.jobs(tenant=tenant, since=begin))
@@ -86,7 +91,10 @@ def _dimensions(by: str) -> tuple[str, ...]:
 
 def _dollars(text: str) -> Decimal:
     try:
-        return parse_usd(text)
+        dollars = parse_usd(text)
+        if dollars < 0:
+            raise ValueError("what people cost is 0 or more")
+        return dollars
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--human-usd") from None
 
@@ -119,11 +127,15 @@ def _sum(dollars: list[str | None]) -> str | None:
 
 
 def _write_csv(rows: list[dict[str, Any]], keys: Sequence[str]) -> None:
-    flat = [{**row["records"], **{f"{name}_usd": value for name, value in row["lines"].items()}} for row in rows]
-    told = [{**{key: row[key] for key in (*keys, *_MONEY)}, **more} for row, more in zip(rows, flat, strict=True)]
-    writer = csv.DictWriter(sys.stdout, list(told[0]) if told else [*keys, *_MONEY], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(told)
+    """With the same header whether there are rows or not."""
+    first, lines = (*keys, *_MONEY), (*LINES, HUMAN)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*first, *COUNTS, *(f"{name}_usd" for name in lines)])
+    for row in rows:
+        counts, spent = row["records"], row["lines"]
+        writer.writerow(
+            [*(row[key] for key in first), *(counts[name] for name in COUNTS), *(spent[name] for name in lines)]
+        )
 
 
 def _tables(document: dict[str, Any], keys: Sequence[str]) -> Group:

@@ -18,11 +18,12 @@ from tallybatch.cli.stack import Connection
 from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.identity import refused_job_key
 from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key
+from tallybatch.domain.lifecycle import JOB_REOPENABLE
 from tallybatch.domain.lines import CHUNK_BYTES
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
 from tallybatch.domain.spec import Spec
-from tallybatch.steps.dropped_file import DRY_RUN
+from tallybatch.steps.dropped_file import DRY_RUN, drop_version
 
 SKEW_S = 5
 """How far the clocks of S3, the function and this machine may be apart."""
@@ -38,7 +39,8 @@ _REMIND_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A local file that is in the inbox. `at` (Unix seconds) is when S3 had it; `sha256` is of its bytes as stored."""
+    """A local file that is in the inbox. `at` (Unix seconds) is when S3 had it; `sha256` is of its bytes as stored;
+    `version` tells this drop from others of the same bytes."""
 
     file: Path
     key: str
@@ -46,6 +48,7 @@ class Drop:
     dataset_version: str
     sha256: str
     at: float
+    version: str
     spec: Spec
     spec_digest: str
     dry_run: bool = False
@@ -85,7 +88,8 @@ def drop(
         connection.upload(file, key, moved, DRY_RUN if dry_run else "")
     stored = connection.objects.head(key)
     at = stored.last_modified if stored and stored.last_modified else connection.clock.now()
-    return Drop(file, key, tenant, dataset_version, sha256, at, found.spec, found.digest, dry_run)
+    version = drop_version(stored) if stored else ""
+    return Drop(file, key, tenant, dataset_version, sha256, at, version, found.spec, found.digest, dry_run)
 
 
 def await_job(connection: Connection, dropped: Drop) -> Job:
@@ -122,11 +126,17 @@ class _Search:
 
     def look(self, waited_s: float) -> Job | None:
         ledger, drop = self.connection.ledger, self.drop
-        if refused := ledger.job(drop.refused_job_key):
+        refused = ledger.job(drop.refused_job_key)
+        if refused and refused.drop == drop.version:  # an earlier drop may have been refused for what was mended since
             return refused
         if waited_s >= PREDICT_S and self.predicted is None:
             self.predicted = predicted_job_key(drop.file, drop.spec, drop.tenant, drop.dataset_version)
-        if self.predicted and (job := ledger.job(self.predicted)) and self._is_meant(job):
+        if (
+            self.predicted
+            and (job := ledger.job(self.predicted))
+            and self._is_meant(job)
+            and not self._will_reopen(job)
+        ):
             return job
         for job in ledger.jobs(tenant=drop.tenant, since=drop.at - SKEW_S if waited_s < GRACE_S else 0):
             if job.job_key in self.strangers or job.dataset_version != drop.dataset_version:
@@ -134,6 +144,8 @@ class _Search:
             if not self._is_meant(job):
                 continue
             if self._is_ours(job):
+                if self._will_reopen(job):
+                    continue
                 return job
             self.strangers.add(job.job_key)
         return None
@@ -141,6 +153,14 @@ class _Search:
     def _is_meant(self, job: Job) -> bool:
         """A job that was only tried dry waits for its file to arrive in earnest."""
         return self.drop.dry_run or not job.dry_run
+
+    def _will_reopen(self, job: Job) -> bool:
+        """A job that had ended before this drop goes on once the drop has arrived; its old end is not what became of
+        it."""
+        drop = self.drop
+        return (
+            job.state in JOB_REOPENABLE and job.drop != drop.version and job.updated_at < drop.at and not drop.dry_run
+        )
 
     def _is_ours(self, job: Job) -> bool:
         """The same bytes under the same configuration, whatever name they were first dropped under. (A job's manifest

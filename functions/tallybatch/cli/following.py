@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from tallybatch.cli.output import note, state_text, stderr, table
-from tallybatch.cli.queueing import positions
+from tallybatch.cli.queueing import turns
 from tallybatch.cli.stack import Connection
 from tallybatch.cli.view import Snapshot, accepted_so_far
 from tallybatch.domain.errors import NotFound, Retryable
@@ -42,8 +42,8 @@ def look(connection: Connection, job_key: str) -> Snapshot:
     job = connection.ledger.job(job_key)
     if job is None:
         raise NotFound("the job is no longer in the ledger", where=f"job {job_key}")
-    queued = positions([job], connection.ledger).get(job_key)
-    return Snapshot(job, connection.ledger.submissions(job_key), queued)
+    turn = turns([job], connection.ledger).get(job_key)
+    return Snapshot(job, connection.ledger.submissions(job_key), *(turn or ()))
 
 
 def snapshots(connection: Connection, job_key: str) -> Iterator[Snapshot]:

@@ -15,7 +15,7 @@ from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.following import look
 from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, Since, StackName, connected, moment_of
-from tallybatch.cli.queueing import positions
+from tallybatch.cli.queueing import turns
 from tallybatch.cli.reports import open_page, read_report
 from tallybatch.cli.view import Snapshot, document, job_page, jobs_table, listing
 from tallybatch.domain.lifecycle import JobState
@@ -46,7 +46,7 @@ def jobs(
         output.note(f"only the newest {limit} are shown; see --limit")
     if not shown:
         output.note("no job fits" if state or tenant or since else "there are no jobs yet: drop a file with `submit`")
-    queued = positions(shown, connection.ledger)
+    queued = {job_key: turn.position for job_key, turn in turns(shown, connection.ledger).items()}
     told = [listing(job, queued.get(job.job_key)) for job in shown]
     output.answer(told, as_json=as_json, human=jobs_table(shown, queued))
 

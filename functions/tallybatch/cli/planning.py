@@ -40,7 +40,6 @@ PricesFile = Annotated[
     typer.Option("--prices", metavar="FILE", help="Prices of your own, in the form of prices/prices.yaml."),
 ]
 _SHOWN_BAD_LINES = 20
-_PROVIDERS: tuple[str, ...] = get_args(Provider)
 
 
 def plan(
@@ -80,8 +79,8 @@ def prices(
 
     Example: `tallybatch prices openai gpt-5-mini-2025-08-07`
     """
-    if provider not in _PROVIDERS:
-        raise typer.BadParameter(f"{provider!r} is none of {', '.join(_PROVIDERS)}", param_hint="PROVIDER")
+    if provider not in get_args(Provider):
+        raise typer.BadParameter(f"{provider!r}: take one of {', '.join(get_args(Provider))}", param_hint="PROVIDER")
     book = PriceBook([_user_prices(file)] if file else [])
     found = [book.price(provider, model, lane, at=time.time()) for lane in ("batch", "on_demand")]
     rows = [row for price in found if price is not None for row in _price_rows(price)]

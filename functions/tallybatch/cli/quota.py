@@ -28,6 +28,9 @@ app = typer.Typer(
 )
 
 _TRIES = 20
+_MOST = 10**15
+"""No provider has more; the sums of such numbers fit into the 38 digits of the ledger's."""
+_LEAST_SHARE = 0.001
 _NONE = "none"
 _SETTINGS = ("limits", "headroom", "shares")
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who sets it; without it, the name of this session.")]
@@ -63,7 +66,9 @@ def set_(
     ] = "",
     tokens: Annotated[str, typer.Option("--tokens", metavar="N", help="Enqueued prompt tokens, or none.")] = "",
     jobs: Annotated[str, typer.Option("--jobs", metavar="N", help="Provider jobs at once, or none.")] = "",
-    requests: Annotated[str, typer.Option("--requests", metavar="N", help="Requests in flight, or none.")] = "",
+    requests: Annotated[
+        str, typer.Option("--requests", metavar="N", help="Requests in provider jobs at once, or none.")
+    ] = "",
     headroom: Annotated[
         float | None, typer.Option("--headroom", min=0, max=0.95, help="Share kept free for other traffic.")
     ] = None,
@@ -86,6 +91,8 @@ def set_(
     given = dict(zip(DIMENSIONS, (tokens, jobs, requests), strict=True))
     wanted = {name: _limit(text, name) for name, text in given.items() if text}
     scope = model or (ALL if pool == ADMISSION else "")
+    if pool == ADMISSION and (wanted.keys() - {"jobs"} or scope != ALL):
+        raise typer.BadParameter(f"{ADMISSION} counts jobs of all models: take --jobs, and no MODEL", param_hint="POOL")
     if (wanted or default) and not scope:
         raise typer.BadParameter(f"name a model, `{EACH}` or `{ALL}`", param_hint="MODEL")
     if not wanted and headroom is None and not share and not default:
@@ -140,6 +147,8 @@ def _limit(text: str, name: str) -> int:
     number = text.replace("_", "").replace(",", "")
     if not number.isdecimal():
         raise typer.BadParameter(f"{text!r} is neither a number nor `{_NONE}`", param_hint=f"--{name}")
+    if len(number) > len(str(_MOST)) or int(number) > _MOST:
+        raise typer.BadParameter(f"at most {_MOST:,}; `{_NONE}` is no limit", param_hint=f"--{name}")
     return int(number)
 
 
@@ -149,8 +158,9 @@ def _share(text: str) -> tuple[str, float | None]:
         share = None if part == _NONE else float(part)
     except ValueError:
         share = -1
-    if not NAME.fullmatch(tenant) or (share is not None and not 0 < share <= 1):
-        raise typer.BadParameter(f"{text!r} is not TENANT=SHARE with a share up to 1", param_hint="--share")
+    if not NAME.fullmatch(tenant) or (share is not None and not _LEAST_SHARE <= share <= 1):
+        reason = f"{text!r} is not TENANT=SHARE with a share from {_LEAST_SHARE} to 1"
+        raise typer.BadParameter(reason, param_hint="--share")
     return tenant, share
 
 

@@ -24,10 +24,23 @@ def read_report(connection: Connection, job: Job) -> dict[str, Any]:
         raise NotFound(
             "the job has no report yet",
             where=f"job {job.job_key}",
-            why=f"it is {job.state.value}",
-            do="a report is written when the job ends: `tallybatch follow` waits for that",
+            why=stands(job),
+            do=what_then(job),
         ) from None
     return found
+
+
+def stands(job: Job) -> str:
+    """How it is with a job that lacks what was asked for."""
+    state = "a dry run" if job.dry_run else job.state.value
+    return f"it is {state}" + (f": {job.reason}" if job.reason else "")
+
+
+def what_then(job: Job | None) -> str:
+    """Nothing works on a dry run, so there is no end of it to wait for."""
+    if job is not None and job.dry_run:
+        return "drop the file in earnest; what it would take is in plan.json: tallybatch submit FILE --spec S --dry-run"
+    return "wait for its end with `tallybatch follow`"
 
 
 def open_page(connection: Connection, job: Job) -> Path:

@@ -12,6 +12,7 @@ from tallybatch.cli import output
 from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.finding import find_job_keys
 from tallybatch.cli.options import AsJson, EndpointUrl, JobRef, StackName, connected
+from tallybatch.cli.reports import stands, what_then
 from tallybatch.cli.stack import Connection
 from tallybatch.domain.certificate import Certificate, from_bytes
 from tallybatch.domain.errors import NotClosed, NotFound, ObjectDamaged
@@ -58,7 +59,7 @@ def verify(
     ctx: typer.Context, job: JobRef, stack: StackName = "", endpoint_url: EndpointUrl = "", as_json: AsJson = False
 ) -> None:
     """Prove a job's certificate from the objects alone: every hash, every count, every published record. Exit code 1
-    at the first difference.
+    at the first difference. Of a job that has gone on since, what its certificate covers is proven.
 
     Example: `tallybatch verify 1f3a9c`
     """
@@ -72,8 +73,11 @@ def verify(
         "checked_objects": found.checked_objects,
         "checked_records": found.checked_records,
         "difference": found.difference or None,
+        "gone_on": found.gone_on,
     }
     output.answer(document, as_json=as_json, human=output.facts(list(document.items())))
+    if found.gone_on:
+        output.note("the job has gone on since it was certified; what came later is in no certificate yet")
     if not found.ok:
         output.note(f"the job is not as certified: {found.difference}")
         raise typer.Exit(ExitCode.NOT_COMPLETED)
@@ -93,8 +97,8 @@ def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> tuple[str, 
         raise NotClosed(
             "the job has no certificate, so it has no results",
             where=f"job {keys.job_key}",
-            why=f"it is {job.state.value}" + (f": {job.reason}" if job.reason else "") if job else "",
-            do=f"read its report: {job.report}" if job and job.report else "wait for its end with `tallybatch follow`",
+            why=stands(job) if job else "",
+            do=f"read its report: {job.report}" if job and job.report else what_then(job),
         ) from None
 
 

@@ -20,9 +20,10 @@ from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.jobs import show_end
 from tallybatch.cli.options import AsJson, EndpointUrl, Follow, JobRef, StackName, connected
+from tallybatch.cli.reports import stands, what_then
 from tallybatch.cli.stack import RESOLVE_REVIEW, Connection
 from tallybatch.cli.view import iso
-from tallybatch.contracts import ReviewReply, ReviewRequest
+from tallybatch.contracts import LONGEST_NAME, ReviewReply, ReviewRequest
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JOB_FINAL
@@ -49,7 +50,10 @@ By = Annotated[
 
 def person(by: str) -> str:
     """Who is on record; the name of the user of this machine where none is given."""
-    return by or getpass.getuser()
+    name = by.strip() or getpass.getuser()
+    if len(name) > LONGEST_NAME:
+        raise typer.BadParameter(f"a name has at most {LONGEST_NAME} characters; this one has {len(name)}")
+    return name
 
 
 @app.command("list")
@@ -166,9 +170,10 @@ def _waiting_lines(job: Job, connection: Connection) -> Iterator[bytes]:
     of its end."""
     if job.state not in JOB_FINAL:
         raise NotFound(
-            "the job is at work; its queue is written when it ends",
+            "the job has no review queue yet: it is written at the end",
+            why=stands(job),
             where=f"job {job.job_key}",
-            do=f"watch it: tallybatch follow {job.job_key[:12]}",
+            do=what_then(job),
         )
     keys = JobKeys(job.tenant, job.job_key)
     decided = standing_decisions(connection.ledger.submissions(job.job_key), keys, connection.objects)

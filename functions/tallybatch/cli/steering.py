@@ -97,7 +97,11 @@ def what_follows(reply: ResumeReply, action: Action) -> str:
         return f"{seen}{what}. {watch}"
     if reply.left:
         left = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in reply.left.items())
-        return f"{seen}The job stays {reply.state}: {left}. Go on with: tallybatch resume {reply.job_key[:12]}"
-    if action == "acknowledge":
-        return seen or "There are no unknown ids to acknowledge."
-    return f"Nothing was changed: the job is at work ({reply.state}). {watch}"
+        following = "review list" if set(reply.left) == {"in_review"} else "resume"
+        return f"{seen}The job stays {reply.state}: {left}. Go on with: tallybatch {following} {reply.job_key[:12]}"
+    if reply.stopped:
+        return f"The job's execution was stopped. Go on with: tallybatch resume {reply.job_key[:12]}"
+    if reply.at_work:
+        end = ", and will end CANCELLED: ask again then" if reply.cancelling else ""
+        return f"Nothing was changed: the job is at work ({reply.state}){end}. {watch}"
+    return seen or "There are no unknown ids to acknowledge."

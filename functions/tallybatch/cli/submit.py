@@ -25,7 +25,8 @@ from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
 
-_REPORT_TRIES = 40
+_SETTLE_TRIES = 40
+"""Half seconds that a dry run may take from its row to VALIDATED."""
 
 
 def submit(
@@ -92,7 +93,7 @@ def submit(
 def _show_plan(connection: Connection, job: Job, *, as_json: bool) -> None:
     """A file that is a job already needs no plan: dropped again, it would cost nothing, or what is still open."""
     plan: dict[str, Any] | None = None
-    for _ in range(_REPORT_TRIES):
+    for _ in range(_SETTLE_TRIES):
         if job.state is not JobState.CREATED:
             break
         connection.sleep(0.5)
@@ -136,7 +137,7 @@ def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path
     """Raises `BadInput` with the bad lines that the report lists."""
     if job.job_key != dropped.refused_job_key:
         return
-    read = _report_of_refusal(connection, job)
+    read = read_report(connection, job)
     refusal = read["refusal"]
     problems = [Problem(p["reason"], p["line"], p["key"], p["code"]) for p in refusal["first"]]
     rest = refusal["bad_count"] - len(problems)
@@ -145,13 +146,3 @@ def _stop_if_refused(connection: Connection, dropped: Drop, job: Job, file: Path
         steps.insert(0, f"{rest} more bad lines are in {refusal['bad_lines']}")
     where = str(file) if refusal["where"] == dropped.key else refusal["where"]
     raise BadInput(refusal["what"], problems, where=where, do="; ".join(step.rstrip(".") for step in steps))
-
-
-def _report_of_refusal(connection: Connection, job: Job) -> dict[str, Any]:
-    """It is written right after the job's row."""
-    for _ in range(_REPORT_TRIES):
-        try:
-            return read_report(connection, job)
-        except NotFound:
-            connection.sleep(0.5)
-    return read_report(connection, job)

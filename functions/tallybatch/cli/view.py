@@ -28,6 +28,8 @@ class Snapshot:
     submissions: Sequence[Submission]
     queue_position: int | None = None
     """Of a job that waits for its turn or for quota; 1 is next."""
+    waits_in_vain: str = ""
+    """Why it cannot be let through under the limits as they are, and what to do."""
 
     @property
     def ended(self) -> bool:
@@ -45,6 +47,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         "state": job.state.value,
         **({"dry_run": True} if job.dry_run else {}),
         **({"queue_position": snapshot.queue_position} if snapshot.queue_position else {}),
+        **({"waits_in_vain": snapshot.waits_in_vain} if snapshot.waits_in_vain else {}),
         "tenant": job.tenant,
         "spec": job.spec,
         "dataset_version": job.dataset_version,
@@ -88,6 +91,7 @@ def job_page(snapshot: Snapshot) -> RenderableType:
         ("job", job.job_key),
         ("state", state_text(job.state.value)),
         ("queued", f"position {snapshot.queue_position}" if snapshot.queue_position else ""),
+        ("waits in vain", snapshot.waits_in_vain),
         ("dry run", "yes: drop the file without it to start the job" if job.dry_run else ""),
         ("approval", _approval(job)),
         ("reason", job.reason),

@@ -33,7 +33,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BudgetHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job's part. `worst` is what it was reckoned to cost at most when it began; `closed`: the job has ended."""
+    """One job's part. `worst` is what it was reckoned to cost at most when its run began, with what was spent by then;
+    `closed`: the job has ended."""
 
     tenant: str
     period: str
@@ -69,9 +70,20 @@ def left(budget: Budget, limit: int) -> int:
 
 
 def reserve(
-    budget: Budget, limit: int, old: BudgetHold | None, job_key: str, *, run: int, worst: int, spent: int, now: float
+    budget: Budget,
+    limit: int | None,
+    old: BudgetHold | None,
+    job_key: str,
+    *,
+    run: int,
+    more: int,
+    spent: int,
+    now: float,
 ) -> tuple[Budget, BudgetHold] | None:
-    """Set aside what a job may still cost; None if that is more than is left. A job that has its part keeps it."""
+    """Set aside what a run of a job may still cost, `more`; None if that is more than is left of the limit, if there is
+    one. A job that was not told to give its part back is at work, and keeps it."""
+    keeps = old is not None and not old.closed
+    worst = old.worst if old is not None and keeps else spent + more
     hold = BudgetHold(
         tenant=budget.tenant,
         period=budget.period,
@@ -83,8 +95,8 @@ def reserve(
         updated_at=now,
     )
     after = moved(budget, old, hold)
-    grows = after.reserved + after.spent > budget.reserved + budget.spent
-    return None if grows and left(after, limit) < 0 else (after, hold)
+    too_much = more > 0 and limit is not None and left(after, limit) < 0
+    return None if too_much and not keeps else (after, hold)
 
 
 def settle(

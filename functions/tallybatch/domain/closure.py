@@ -283,9 +283,11 @@ def _leave(
 
 
 def _again(row: Row, shard_id: str, policy: RetryPolicy) -> OpenRecord:
-    """Another model is not told what was wrong with the answer of the one before."""
+    """Another model is not told what was wrong with the answer of the one before; and a reason that comes with a code
+    is not that of our checks, but the provider's or the model's own words."""
     used = policy.onward(row.outcome, row.tries, row.used, row.output_cap)
-    told = policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED and used.targets == row.used.targets
+    told = policy.feedback and row.outcome is OutcomeClass.UNQUALIFIED and not row.code
+    told = told and used.targets == row.used.targets
     return OpenRecord(
         row.record_id,
         shard_id,

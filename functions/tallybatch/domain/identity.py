@@ -67,9 +67,10 @@ def refused_job_key(*, tenant: str, source_key: str, source_sha256: str, spec_di
     return digest("refused", tenant, source_key, source_sha256, spec_digest)
 
 
-def submission_key(*, job_key: str, shard_sha256: str, attempt: int, generation: int) -> str:
-    """The marker that travels with a provider job: 64 hex characters."""
-    return digest(job_key, shard_sha256, str(attempt), str(generation))
+def submission_key(*, job_key: str, shard_sha256: str, attempt: int, generation: int, home: str = "") -> str:
+    """The marker that travels with a provider job: 64 hex characters. `home` is the bucket of this pipeline.
+    Another one under the same account may have the same file, and would take the job for its own."""
+    return digest(job_key, shard_sha256, str(attempt), str(generation), *filter(None, [home]))
 
 
 def execution_name(job_key: str, run: int) -> str:

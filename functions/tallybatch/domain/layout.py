@@ -129,8 +129,12 @@ class JobKeys:
     def shard(self, sha256: str) -> str:
         return f"{self.prefix}shards/{sha256}.jsonl.zst"
 
+    @property
+    def attempts(self) -> str:
+        return self.prefix + "attempts/"
+
     def attempt(self, attempt: int) -> str:
-        return f"{self.prefix}attempts/{attempt}/"
+        return f"{self.attempts}{attempt}/"
 
     def items(self, attempt: int) -> str:
         """The shards of an attempt, as ShardMap reads them."""
@@ -153,7 +157,7 @@ class JobKeys:
         return self.attempt(attempt) + "approval.json"
 
     def no_items(self, attempt: int) -> str:
-        """The empty list that a cancelled job's ShardMap reads."""
+        """The empty list that a cancelled job's ShardMap reads; also of a certified job whose run failed."""
         return self.attempt(attempt) + "no-shards.json"
 
     def open_records(self, attempt: int, sha256: str) -> str:

@@ -48,6 +48,8 @@ class SubmissionState(StrEnum):
 _J = JobState
 _ENDINGS = frozenset({_J.PARTIAL, _J.COMPLETED, _J.FAILED, _J.CANCELLED, _J.EXPIRED})
 _STOPS = frozenset({_J.FAILED, _J.CANCELLED, _J.EXPIRED})
+NOT_BEGUN = frozenset({_J.CREATED, _J.VALIDATED})
+"""No run has done anything for the job yet."""
 
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     _J.CREATED: frozenset({_J.VALIDATED}) | _STOPS,

@@ -35,12 +35,13 @@ class SourceSnapshot(_Frozen):
 
 
 class ShardEntry(_Frozen):
-    """`sha256` over the normalised lines; `bytes` of the request lines it becomes."""
+    """`sha256` over the normalised lines; `bytes` of the request lines it becomes, and of the largest of these."""
 
     shard_id: str
     sha256: str
     record_count: int
     bytes: int
+    largest_bytes: int = 0
     estimated_tokens: int
 
 
@@ -128,6 +129,7 @@ def describe(
             sha256=shard.sha256,
             record_count=shard.record_count,
             bytes=shard.request_bytes,
+            largest_bytes=shard.largest_bytes,
             estimated_tokens=shard.estimated_tokens,
         )
         for shard in shards

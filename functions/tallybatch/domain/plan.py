@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from tallybatch.domain import aws_cost
 from tallybatch.domain.canary import waves
-from tallybatch.domain.estimate import Tokens, estimate
+from tallybatch.domain.estimate import DENSE_BYTES_PER_TOKEN, Tokens, estimate
 from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.outcomes import Usage
-from tallybatch.domain.prices import Lane, Price, find, pricer, usd
+from tallybatch.domain.prices import Lane, Price, dearest, find, pricer, usd
 from tallybatch.domain.retries import MAX_BACKOFF_S
 from tallybatch.domain.spec import Spec
 
@@ -92,7 +94,8 @@ def plan_of(manifest: Manifest, spec: Spec, *, syntax_bytes: int) -> JobPlan:
     tokens = estimate(spec, records=records, request_bytes=request_bytes, syntax_bytes=syntax_bytes)
     price = _price(manifest, spec, spec.lane)
     caps = _caps(tokens, records, spec)
-    low, high = _cost(tokens, records, caps, manifest, spec)
+    longest = max(shard.largest_bytes for shard in manifest.shards) - syntax_bytes
+    low, high = _cost(tokens, records, caps, manifest, spec, longest=math.ceil(longest / DENSE_BYTES_PER_TOKEN))
     calls = aws_cost.counted(
         records=records,
         sent=records,
@@ -144,10 +147,11 @@ def _caps(tokens: Tokens, records: int, spec: Spec) -> list[int]:
 
 
 def _cost(
-    tokens: Tokens, records: int, caps: list[int], manifest: Manifest, spec: Spec
+    tokens: Tokens, records: int, caps: list[int], manifest: Manifest, spec: Spec, *, longest: int
 ) -> tuple[int | None, int | None]:
-    """Nano-dollars, low and high, each record as the mean one, rounded up. High: all attempts at each target, and at
-    the price of single calls where records that are too few, or near the deadline, may go that way."""
+    """Nano-dollars, low and high, each record as the mean one, rounded up. High: all attempts at each target, at the
+    rates of the longest request, of `longest` tokens, and at the price of single calls where records that are too few,
+    or near the deadline, may go that way."""
     likely, worst = -(-tokens.likely_input // records), -(-tokens.worst_input // records)
     low = pricer(_price(manifest, spec, spec.lane))(Usage(input=likely, output=tokens.least_output // records))
     if tokens.most_output is None:
@@ -158,7 +162,8 @@ def _cost(
     high: int | None = 0
     for there in spec.targets:
         for cap in caps:
-            each = [pricer(_price(manifest, there, lane))(Usage(input=worst, output=cap)) for lane in lanes]
+            prices = [dearest(_price(manifest, there, lane), up_to=longest) for lane in lanes]
+            each = [pricer(price)(Usage(input=worst, output=cap)) for price in prices]
             known = [cost for cost in each if cost is not None]
             high = None if high is None or len(known) < len(each) else high + max(known)
     return _times(low, records), _times(high, records)

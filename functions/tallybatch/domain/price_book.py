@@ -55,7 +55,8 @@ class PriceBook:
                 if found := file.price(provider, name, lane, day):
                     return found
         base = _base_price(provider, model, lane, moment)
-        if base is None and lane == "batch" and (half := shipped().half.get(provider)):
+        rules = (file.half[provider] for file in (*self.user, shipped()) if provider in file.half)
+        if base is None and lane == "batch" and (half := next(rules, None)):
             standard = self._listed(provider, model, "on_demand", at)
             if standard is not None:
                 tiers = tuple(_halved(tier) for tier in standard.tiers)

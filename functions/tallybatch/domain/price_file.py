@@ -16,7 +16,7 @@ from tallybatch.domain.units import shown
 from tallybatch.domain.yaml_file import Path, YamlFile, dotted, read_yaml
 
 REFUSED = "the prices are refused"
-_DO = "correct the file; see `tallybatch prices check --help` for its form"
+_DO = "correct the file; `tallybatch prices --help` tells its form, and --prices checks it"
 
 
 def _dollars(value: Any) -> int:
@@ -129,6 +129,7 @@ def parse_prices(data: bytes, *, file: str) -> PriceFile:
             source.blame(path, _reason(detail), "missing" if detail["type"] == "missing" else "value")
     if found is not None:
         _blame_twins(found, source)
+        _blame_tiers(found, source)
     if source.problems or found is None:
         problems = [problem for blamed in source.problems.values() for problem in blamed]
         raise BadInput(REFUSED, sorted(problems, key=lambda p: (p.line, p.key)), where=file, do=_DO)
@@ -156,12 +157,34 @@ def _blame_twins(found: _File, source: YamlFile) -> None:
             source.blame(path, f"is the same model, class and date as {dotted(seen[key])}", "twice")
         seen.setdefault(key, path)
 
+    providers: dict[str, int] = {}
+    for number, half in enumerate(found.half_of_standard):
+        if providers.setdefault(half.provider, number) != number:
+            first = dotted(("half_of_standard", providers[half.provider]))
+            source.blame(("half_of_standard", number), f"is the same provider as {first}", "twice")
 
-def problem_of_no_price(provider: str, model: str, lane: Lane) -> Problem:
-    """Why a job is refused before anything is spent."""
+
+def _blame_tiers(found: _File, source: YamlFile) -> None:
+    """Long requests would have no price, or one of two, and nobody would know before they are paid for."""
+    for number, row in enumerate(found.prices):
+        starts: set[int] = set()
+        for place, tier in enumerate(row.above):
+            path: Path = ("prices", number, "above", place)
+            if tier.input_tokens in starts:
+                source.blame(path, f"{tier.input_tokens} input_tokens have a row already", "twice")
+            starts.add(tier.input_tokens)
+            if row.output is not None and tier.output is None:
+                source.blame((*path, "output"), "is required, for shorter requests have one", "missing")
+
+
+def problem_of_no_price(provider: str, model: str, lane: Lane, *, capped: bool) -> Problem:
+    """Why a job is refused before anything is spent. `capped`: its records have a limit in dollars."""
+    what, way = "nobody could say what the job costs", "set limits.allow_unpriced: true"
+    if capped:
+        what, way = "limits.max_cost_per_record_usd could not be kept", "leave that limit out"
     return Problem(
-        f"no price is known for {provider} {model} in class {lane}, so nobody could say what the job costs; put a row "
-        "into prices/prices.yaml, or set limits.allow_unpriced: true",
+        f"no price is known for {provider} {model} in class {lane}, so {what}; put a row into prices/prices.yaml, or "
+        f"{way}",
         key="model",
         code="no_price",
     )

@@ -20,6 +20,8 @@ PICO_PER_NANO = 1000
 NANO_PER_USD = 10**9
 TOKENS_PER_RATE = 10**6
 """Prices are published for a million tokens."""
+MAX_RATE = 1_000_000
+"""US dollars for a million tokens: sums of costs stay within the digits that the ledger can hold."""
 
 Lane = Literal["batch", "on_demand"]
 Pricer = Callable[[Usage], int | None]
@@ -62,9 +64,9 @@ class Price(BaseModel):
 
 
 def rate(usd_per_million: Decimal) -> int:
-    """Pico-dollars a token. Raises `ValueError` for what is finer than that, negative, or no number."""
-    if not usd_per_million.is_finite() or usd_per_million < 0:
-        raise ValueError("a price is a number of US dollars, 0 or more")
+    """Pico-dollars a token. Raises `ValueError` for what is finer than that, negative, or no price of this world."""
+    if not usd_per_million.is_finite() or not 0 <= usd_per_million <= MAX_RATE:
+        raise ValueError(f"a price is a number of US dollars, 0 or more and at most {MAX_RATE:,}")
     pico = usd_per_million * TOKENS_PER_RATE
     if pico != pico.to_integral_value():
         raise ValueError("a price for a million tokens has at most six decimals")
@@ -114,6 +116,21 @@ def _of_tier(tier: Rates) -> Pricer:
 def bulk_pricer(price: Price | None) -> Pricer:
     """For the tokens of many requests together: at the rates of short ones, for nobody knows how long each was."""
     return pricer(price.model_copy(update={"tiers": price.tiers[:1]}) if price is not None else None)
+
+
+def dearest(price: Price | None, *, up_to: int) -> Price | None:
+    """With one tier: the highest rates that requests of so many input tokens, or fewer, may have."""
+    if price is None or len(price.tiers) == 1:
+        return price
+    reached = [tier for tier in price.tiers if tier.above < max(up_to, 1)]
+    output = [tier.output for tier in reached if tier.output is not None]
+    tier = Rates(
+        input=max(tier.input for tier in reached),
+        cached_input=max(tier.cached_input for tier in reached),
+        cache_write=max(tier.cache_write for tier in reached),
+        output=max(output) if len(output) == len(reached) else None,
+    )
+    return price.model_copy(update={"tiers": (tier,)})
 
 
 def find(prices: Iterable[Price], provider: str, model: str, lane: Lane) -> Price | None:

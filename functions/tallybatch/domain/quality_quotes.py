@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,8 @@ class Quotes:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split())
+    """Composed, too: a word with an accent is the same word in both of its Unicode spellings."""
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def _values(node: Any, steps: Sequence[str]) -> Iterator[Any]:

@@ -79,6 +79,24 @@ def fault(rule: str) -> Fault | None:
     return None
 
 
+class FieldRead(NamedTuple):
+    """A field that a rule reads as `variable.name`. `asked`: the rule looks first whether it is there, with `has`.
+    `line` is 1-based within the rule."""
+
+    name: str
+    asked: bool
+    line: int
+
+
+def fields_read(rule: str, variable: str) -> list[FieldRead]:
+    """Top-level fields of `input` or `output` that a rule without `fault` names with a dot, each once. What is called
+    is a function, and no field."""
+    code = _TEXT.sub("''", rule)
+    reads = re.findall(rf"(?<![\w.]){variable}\s*\.\s*([A-Za-z_]\w*)\b(?!\s*\()", code)
+    asked = set(re.findall(rf"\bhas\s*\(\s*{variable}\s*\.\s*([A-Za-z_]\w*)", code))
+    return [FieldRead(name, name in asked, _line_of(rule, name)) for name in dict.fromkeys(reads)]
+
+
 def _line_of(rule: str, name: str) -> int:
     found = re.search(rf"\b{re.escape(name)}\b", rule)
     return rule.count("\n", 0, found.start()) + 1 if found else 1

@@ -93,7 +93,7 @@ def _position(mine: Hold, line: Sequence[Hold]) -> int:
 
 
 def _is_there(hold: Hold, now: float) -> bool:
-    patience = max(_GRACE_S, 2 * (hold.due_at - hold.asked_at) * _PATIENCE)
+    patience = max(_GRACE_S, 2 * min((hold.due_at - hold.asked_at) * _PATIENCE, LONGEST_PAUSE_S))
     return hold.not_before <= now and now <= hold.due_at + patience
 
 

@@ -186,10 +186,12 @@ class RetryPolicy:
         """Whether one more try, at the mean of those so far, would go beyond a cap."""
         return _beyond(used.tokens, tries, self.max_tokens) or _beyond(used.nano_usd, tries, self.max_nano_usd)
 
-    def wait_s(self, attempt: int, *, only_waiting: bool, now: float = 0) -> int:
+    def wait_s(self, attempt: int, *, only_waiting: bool, now: float = 0, decided: bool = False) -> int:
         """Pause after `attempt`, in whole seconds from `now` (Unix seconds). It grows while a job only waits, too: each
-        round has its events in the execution's history. A job that only waits takes no heed of the window."""
-        first_s = WAITING_S if only_waiting else self.backoff_s
+        round has its events in the execution's history. A job that only waits takes no heed of the window. After an
+        attempt in which people `decided`, there is nothing to recover from: what they ask for waits for the window
+        only."""
+        first_s = 0 if decided else WAITING_S if only_waiting else self.backoff_s
         wait = int(min(first_s * 2 ** min(attempt - 1, 20), max(MAX_BACKOFF_S, first_s)))
         return wait if self.window is None or only_waiting else wait + _until(self.window, now + wait)
 

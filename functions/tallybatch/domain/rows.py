@@ -68,6 +68,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial_requested_at: float = 0
     """When somebody asked to publish what there is: the run submits nothing more, publishes, and ends as before."""
     partial_requested_by: str = ""
+    published_attempt: int = 0
+    """Up to which attempt what was accepted is published."""
     review: ReviewRun | None = None
     """The decisions that were handed in last."""
     sampled: int = 0
@@ -78,6 +80,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the labels of the golden file as it was when this run began, "" without one."""
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
+    dropped_at: float = 0
+    """When S3 had that object: events may come late and in any order, so they do not tell which drop is the newer."""
     dry_run: bool = False
     """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
     released: int = 0
@@ -100,7 +104,8 @@ ON_DEMAND_JOB = "on-demand"
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One look at a provider's list that did not find the marker."""
+    """One look at a provider's list that did not find the marker. `at` is when it began: what came into being while the
+    list was walked may be on a page that was read already."""
 
     at: float
     jobs_seen: int
@@ -123,10 +128,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submission_key: str
     updated_at: float
     version: int = 1
+    home: str = ""
+    """The bucket of the pipeline that made the row: a part of its markers."""
     lane: Lane = "batch"
     generation: int = 1
     owner: str = ""
-    """Nonce of the invocation that may call create. Never expires by clock."""
+    """Nonce of the invocation that may call create, or has sent it again by its token. Never expires by clock."""
     first_claimed_at: float = 0
     """When the first generation was claimed."""
     claimed_at: float = 0

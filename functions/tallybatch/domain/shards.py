@@ -30,13 +30,14 @@ class ShardLimits:
 @dataclass(frozen=True, slots=True)
 class ShardFile:
     """A finished shard on local disk. `sha256` is over the uncompressed lines; `request_bytes` is what the provider
-    will be sent; `estimated_tokens` is a quarter of that."""
+    will be sent, `largest_bytes` of one record; `estimated_tokens` is a quarter of the former."""
 
     shard_id: str
     sha256: str
     record_count: int
     request_bytes: int
     path: Path
+    largest_bytes: int = 0
 
     @property
     def estimated_tokens(self) -> int:
@@ -62,6 +63,7 @@ class ShardWriter:
         self._frame_bytes = 0
         self._records = 0
         self._request_bytes = 0
+        self._largest_bytes = 0
 
     def extend(self, lines: list[bytes], request_bytes: list[int]) -> None:
         """`add` for many: at once where all fit into the shard that is open."""
@@ -71,6 +73,7 @@ class ShardWriter:
                 self.add(line, size)
             return
         self._records, self._request_bytes = records, total
+        self._largest_bytes = max(self._largest_bytes, max(request_bytes, default=0))
         self._frame += lines
         self._frame_bytes += sum(map(len, lines))
         if self._frame_bytes >= _FRAME_BYTES:
@@ -84,6 +87,7 @@ class ShardWriter:
             self._finish()
         self._records += 1
         self._request_bytes += request_bytes
+        self._largest_bytes = max(self._largest_bytes, request_bytes)
         self._frame.append(line)
         self._frame_bytes += len(line)
         if self._frame_bytes >= _FRAME_BYTES:
@@ -107,7 +111,8 @@ class ShardWriter:
         self._file.close()
         sha256 = self._hash.hexdigest()
         shard_id = f"{len(self.shards):05d}-{sha256[:8]}"
-        self.shards.append(ShardFile(shard_id, sha256, self._records, self._request_bytes, self._path))
+        size, largest = self._request_bytes, self._largest_bytes
+        self.shards.append(ShardFile(shard_id, sha256, self._records, size, self._path, largest))
         self._open()
 
     def close(self) -> list[ShardFile]:

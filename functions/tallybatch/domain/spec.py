@@ -202,7 +202,9 @@ class Limits(Section):
         "anything is spent. Default: no limit.",
     )
     max_cost_per_record_usd: Annotated[Decimal, UsdBetween("0", "1000")] | None = Field(
-        default=None, description="Dollars one record may cost at most, over all attempts. Default: no limit."
+        default=None,
+        description="Dollars that one record may cost over all attempts: it is tried again only while a further try "
+        "like those before stays within. Default: no limit.",
     )
     allow_unpriced: bool = Field(
         default=False,

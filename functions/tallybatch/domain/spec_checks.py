@@ -261,6 +261,9 @@ def _retries(spec: Spec) -> Iterator[Finding]:
     whole = spec.is_native or spec.is_embedding
     if retry.window is not None and retry.window_s is not None and len(set(retry.window_s)) == 1:
         yield Finding(("retry", "window"), "must open and close at different times", "range")
+    if retry.feedback and not retry.retry_unqualified:
+        reason = "is told with another try, and retry_unqualified is false; remove one of them"
+        yield Finding(("retry", "feedback"), reason, "retry")
     if retry.feedback and whole:
         yield Finding(("retry", "feedback"), "there is no prompt of ours to put it after; remove it", "retry")
     if retry.raise_output_cap is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from tallybatch.domain import quality_rules
+from tallybatch.domain import quality_rules, templates
 from tallybatch.domain.input_lines import pointer_reader
 from tallybatch.domain.quality_quotes import EACH
 from tallybatch.domain.spec import Spec
@@ -21,6 +22,32 @@ def _rules(spec: Spec) -> Iterator[Finding]:
     for number, rule in enumerate(spec.quality.rules):
         if found := quality_rules.fault(rule):
             yield Finding(("quality", "rules", number), found.reason, "rule", found.line)
+
+
+def _rule_fields(spec: Spec) -> Iterator[Finding]:
+    """A rule over a field that is never there fails each answer: all of them are paid, at each try, for nothing."""
+    used = templates.variables(spec.prompt.user) if spec.prompt is not None else frozenset()
+    fields = list(spec.input.fields) or sorted(used)
+    for number, rule in enumerate(spec.quality.rules):
+        path: Path = ("quality", "rules", number)
+        if quality_rules.fault(rule):
+            continue
+        for name, _, line in () if spec.is_native else quality_rules.fields_read(rule, "input"):
+            if name not in fields:
+                reason = f"{shown(name)} is not among input.fields, so no rule sees it{nearest(name, fields)}"
+                yield Finding(path, reason, "rule", line)
+        for name, asked, line in quality_rules.fields_read(rule, "output"):
+            if spec.output.schema_ is None:
+                reason = "without output.schema an answer has no fields"
+            else:
+                reason = "" if asked and _is_open(spec.output.schema_) else _field_fault(spec, name)
+            if reason:
+                yield Finding(path, reason, "rule", line)
+
+
+def _is_open(schema: Mapping[str, Any]) -> bool:
+    """Whether answers may have properties that are not listed."""
+    return schema.get("additionalProperties") is not False
 
 
 def _quotes(spec: Spec) -> Iterator[Finding]:
@@ -71,6 +98,7 @@ _SETTLED: tuple[Path, ...] = (("provider",), ("endpoint",), ("model",), ("aliase
 
 QUALITY_CHECKS: tuple[Check, ...] = (
     Check((("quality", "rules"),), _rules),
+    Check((("quality", "rules"), ("input", "fields"), ("input", "format"), ("prompt",), *_SETTLED), _rule_fields),
     Check((("quality", "quotes"), *_SETTLED), _quotes),
     Check((("quality", "golden"), *_SETTLED), _golden),
 )

@@ -71,12 +71,21 @@ def claim(row: Submission, *, owner: str, now: float, rules: SubmitRules) -> Sub
     )
 
 
+def generation_key(row: Submission, generation: int) -> str:
+    """The marker of one generation of a submission."""
+    return submission_key(
+        job_key=row.job_key,
+        shard_sha256=row.shard_sha256,
+        attempt=row.attempt,
+        generation=generation,
+        home=row.home,
+    )
+
+
 def next_generation(row: Submission, now: float) -> Submission:
     """The row of the generation after a proven absence or a refusal; its marker is a new one."""
     generation = row.generation + 1
-    marker = submission_key(
-        job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
-    )
+    marker = generation_key(row, generation)
     earlier = (*row.earlier_jobs, row.provider_job_id) if row.provider_job_id else row.earlier_jobs
     proof = [look for look in row.evidence if look.complete][-1:] if row.state is _S.SUBMIT_UNKNOWN else []
     return replace(

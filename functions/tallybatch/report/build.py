@@ -17,6 +17,7 @@ from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
+from tallybatch.report.left_out import left_out
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
 from tallybatch.report.models import answered_by
 from tallybatch.report.quality import comparison, quality_section
@@ -77,8 +78,9 @@ def job_report(
     CANCELLED). Times are Unix seconds, tokens as the providers bill them, counts records; `results.records` is what
     `results.parts` objects hold together. `previous` is the report of the version before."""
     stopped = judgement.reason if judgement else ""
+    nothing = "nothing new was published" if job.results_uri else "nothing was published"
     report = {
-        **_head(job, state, _verdict(closure, state, stopped, published=bool(results_uri))),
+        **_head(job, state, _verdict(closure, state, stopped, nothing, published=bool(results_uri))),
         **_work(manifest),
         "at": closure.at,
         **_sets(closure),
@@ -86,7 +88,7 @@ def job_report(
         "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
         "next_steps": [
             *_next_steps(job, closure, state, stopped, results_uri=results_uri),
-            *_left_out(manifest),
+            *left_out(manifest),
         ],
     }
     if judgement:
@@ -107,10 +109,11 @@ def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None)
         **(_sets(closure) if closure else _no_sets(job.expected)),
         "places": _places(job, manifest, closure, results_uri=""),
         "next_steps": [
+            *_published_before(job, results_uri=""),
             *([_MEND[state]] if state in _MEND else []),
             *(_wait_for_provider(closure) if closure else []),
             _AGAIN,
-            *(_left_out(manifest) if manifest else []),
+            *(left_out(manifest) if manifest else []),
         ],
     }
 
@@ -242,9 +245,9 @@ def _no_sets(expected: int) -> Report:
     }
 
 
-def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> str:
+def _verdict(closure: Closure, state: str, stopped: str, nothing: str, *, published: bool) -> str:
     if stopped:
-        return f"Stopped by a gate, so nothing was published: {stopped}."
+        return f"Stopped by a gate, so {nothing}: {stopped}."
     if state == JobState.COMPLETED.value:
         reused = f", {closure.reused:,} of them reused" if closure.reused else ""
         failed = f"; {closure.failed_total:,} failed and are named" if closure.failed_total else ""
@@ -262,7 +265,7 @@ def _verdict(closure: Closure, state: str, stopped: str, *, published: bool) -> 
     why = "Cancelled" if state == JobState.CANCELLED.value else "Not closed"
     if published:
         return f"{why}; the {closure.succeeded:,} accepted records are published as a part, as asked: {named or sums}."
-    return f"{why}, so nothing was published: {named or sums}."
+    return f"{why}, so {nothing}: {named or sums}."
 
 
 def _attempts(closure: Closure) -> list[Report]:
@@ -340,7 +343,7 @@ def _places(
 
 def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results_uri: str) -> list[str]:
     short = job.job_key[:_SHORT_KEY]
-    steps = []
+    steps = _published_before(job, results_uri=results_uri)
     if stopped:
         if closure.succeeded:
             steps.append(_LOWER_GATE)
@@ -379,13 +382,12 @@ def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results
     return steps
 
 
-def _left_out(manifest: Manifest) -> list[str]:
-    """With `on_bad_line: quarantine` a job closes without its bad lines."""
-    lines = manifest.source.quarantined_lines
-    if not lines:
+def _published_before(job: Job, *, results_uri: str) -> list[str]:
+    """Of a job that was published, went on, and did not complete: its publication is not taken back."""
+    if results_uri or not job.results_uri:
         return []
-    what = "1 bad line of the file is" if lines == 1 else f"{lines:,} bad lines of the file are"
-    return [f"{what} no part of this job: mend what `bad_lines.jsonl` names and drop that as a file of its own."]
+    had = "Readers still have what an earlier run of the job published, with every answer that people have withdrawn"
+    return [f"{had} since ({job.results_uri}); it is replaced when the job completes."]
 
 
 def _wait_for_provider(closure: Closure) -> list[str]:

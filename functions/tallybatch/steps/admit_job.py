@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 
 from tallybatch.contracts import JobInput, QuotaReply
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.plan import worst_case
+from tallybatch.domain.prices import nano_usd
 from tallybatch.domain.quota_rows import RANKS, Amount, Hold, place
 from tallybatch.domain.quotas import ADMISSION
+from tallybatch.domain.review import Kind
+from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Ledger, Objects
 from tallybatch.steps import budget, quota
 from tallybatch.steps.job_context import load_job
+from tallybatch.steps.reconcile_job import read_closure
 
 WORKLOAD = "jobs"
 """As the model of the one pool that has none."""
@@ -60,16 +65,39 @@ def run(request: JobInput, ports: Ports) -> QuotaReply:
 
 
 def _set_aside(request: JobInput, ports: Ports) -> None:
-    """The job's worst case, of its tenant's budget. Raises `Permanent` if that is more than is left."""
+    """What the job may still cost, of its tenant's budget. Raises `Permanent` if that is more than is left. A run that
+    is to hand nothing over needs nothing."""
     job = ports.ledger.job(request.job_key)
-    if job is None or job.cancel_requested_at:
+    if job is None or job.cancel_requested_at or job.partial_requested_at:
         return
+    budget.reserve(job, _may_cost(job, ports.objects), ports.ledger, ports.clock)
+
+
+def _may_cost(job: Job, objects: Objects) -> int | None:
+    """Nano-dollars at worst, None if nobody can tell: the plan's, for the records that may be asked yet."""
+    keys = JobKeys(job.tenant, job.job_key)
+    records = _may_be_asked(job, keys, objects)
+    if not records:
+        return 0
     try:
-        plan = ports.objects.get(JobKeys(request.tenant, request.job_key).plan)
+        worst = worst_case(objects.get(keys.plan))
     except NotFound:
-        budget.reserve(job, None, ports.ledger, ports.clock)
-    else:
-        budget.reserve(job, worst_case(plan), ports.ledger, ports.clock)
+        return None
+    return None if worst is None else -(-nano_usd(Decimal(worst)) * records // max(1, job.expected))
+
+
+def _may_be_asked(job: Job, keys: JobKeys, objects: Objects) -> int:
+    """Records: all of them until an attempt has ended, then those without an end, and those that people send back."""
+    ended = next((n for n in range(job.attempt - 1, 0, -1) if objects.head(keys.closure(n)) is not None), None)
+    if ended is None:
+        return job.expected
+    closure, review = read_closure(objects, keys, ended), job.review
+    records = closure.expected - closure.succeeded
+    if not closure.overdue:
+        records -= closure.failed_total + closure.in_review_total
+    if review is not None and review.attempt > ended:
+        records += review.counts.get(Kind.REQUEUE.value, 0)
+    return min(records, job.expected)
 
 
 def leave(job_key: str, ledger: Ledger, clock: Clock) -> bool:

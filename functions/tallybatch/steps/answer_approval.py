@@ -40,6 +40,12 @@ def run(job_key: str, *, approve: bool, who: str, reason: str, ports: Ports) -> 
                 where=f"job {job.job_key}, {job.state.value}",
                 do="only a canary with `approval: manual` that has passed its gate does",
             )
+        if asked.decision != APPROVED and job.state not in JOB_FINAL and job.attempt > asked.attempt:
+            raise Conflict(
+                "the canary of this run has not been judged yet",
+                where=f"job {job.job_key}, {job.state.value}",
+                do="answer once it asks (event NeedsApproval); `tallybatch show` says when it does",
+            )
         if asked.decision == wanted:
             return None
         if asked.decision:

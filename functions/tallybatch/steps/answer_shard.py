@@ -18,7 +18,6 @@ from tallybatch.domain import lanes
 from tallybatch.domain.errors import (
     AnswerUnknown,
     Conflict,
-    NotFound,
     Permanent,
     ProviderRefused,
     ProviderUnavailable,
@@ -27,13 +26,13 @@ from tallybatch.domain.errors import (
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import OutcomeClass
-from tallybatch.domain.rows import ON_DEMAND_JOB, Job, Submission
+from tallybatch.domain.rows import ON_DEMAND_JOB, Submission
 from tallybatch.ports import Clock, Formats, Ledger, Objects, OnDemand
 from tallybatch.steps.call_log import CallLog, End
 from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.submission_input import prepare_input
 from tallybatch.steps.submit_shard import first_generation, place_of
-from tallybatch.steps.transitions import advance_job, change_submission
+from tallybatch.steps.transitions import advance_job, change_submission, job_of
 
 _S = SubmissionState
 _PASSES = 2
@@ -83,7 +82,7 @@ def run(item: ShardItem, ports: Ports, *, rules: AnswerRules) -> AnswerReply:
     row = ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
     context = load_job(ports.objects, item.tenant, item.job_key)
     if row is None:
-        if _job(item, ports).cancel_requested_at:
+        if job_of(ports.ledger, item.job_key).cancel_requested_at:
             return AnswerReply(status="cancelled")
         row = _open(item, context, ports)
     if row.state is _S.EMPTY:
@@ -96,27 +95,14 @@ def run(item: ShardItem, ports: Ports, *, rules: AnswerRules) -> AnswerReply:
     raise Permanent("the submission is not on demand", where=place_of(row), why=f"it is {row.state}")
 
 
-def _job(item: ShardItem, ports: Ports) -> Job:
-    job = ports.ledger.job(item.job_key)
-    if job is None:
-        raise NotFound("no such job in the ledger", where=item.job_key)
-    return job
-
-
 def _open(item: ShardItem, context: JobContext, ports: Ports) -> Submission:
     """Claim the records and write the requests; nothing is sent before the row says so."""
     now = ports.clock.now()
-    fresh = first_generation(item, context, now)
+    fresh = first_generation(item, context, now, home=ports.objects.bucket)
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )
-    fresh = replace(
-        fresh,
-        input_sha256=prepared.sha256,
-        input_records=prepared.sent,
-        reused_records=prepared.reused,
-        waiting_records=prepared.waiting,
-    )
+    fresh = prepared.noted_in(fresh)
     row = lanes.opened(fresh, now) if prepared.sent else replace(fresh, state=_S.EMPTY)
     stored = ports.ledger.put_submission(row, expected_version=None)
     stored = stored or ports.ledger.submission(item.job_key, item.attempt, item.shard_id)
@@ -160,7 +146,7 @@ class _Shard:
 
     def _is_over(self) -> bool:
         """Whether no further call is wanted: the job was cancelled, or its deadline has passed."""
-        job = _job(self._item, self._ports)
+        job = job_of(self._ports.ledger, self._item.job_key)
         return bool(job.cancel_requested_at) or 0 < job.deadline_at <= self._now()
 
     def _requests(self) -> Iterator[tuple[str, bytes]]:

@@ -225,12 +225,12 @@ def _accept(
             with shard.path.open("rb") as body:
                 ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
         if bad_lines:
-            ports.objects.put_once(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
+            ports.objects.put(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
     elif drop.is_dry:
         if job.dry_run:
             _put_plan(manifest, drop, keys, ports)
-    elif job.state in JOB_REOPENABLE and job.drop != drop.version:
+    elif _reopens(drop, job):
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
         pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
         job = change_job(
@@ -257,7 +257,7 @@ def _too_few(drop: Drop, records: int, least: int) -> BadInput:
 
 def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | None:
     """The next run of a job that ended without completing: only what is open goes on, and nothing is paid again."""
-    if job.state not in JOB_REOPENABLE or job.drop == drop.version:
+    if not _reopens(drop, job):
         return None
     return next_run(
         job,
@@ -266,7 +266,13 @@ def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | Non
         spec_digest=drop.spec_digest,
         golden_sha256=golden_sha256,
         drop=drop.version,
+        dropped_at=drop.info.last_modified,
     )
+
+
+def _reopens(drop: Drop, job: Job) -> bool:
+    """Not by an event of the drop that the job has seen, nor by a late one of an earlier drop."""
+    return job.state in JOB_REOPENABLE and job.drop != drop.version and drop.info.last_modified >= job.dropped_at
 
 
 def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
@@ -302,6 +308,7 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
         spec_digest=drop.spec_digest,
         golden_sha256=manifest.golden_sha256,
         drop=drop.version,
+        dropped_at=drop.info.last_modified,
         dry_run=drop.is_dry,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import tokens_of
 from tallybatch.domain.errors import Conflict, LedgerBusy, NotFound, ProviderUnavailable, ResultsGone
-from tallybatch.domain.identity import sha256_hex, submission_key
+from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.lines import BOM, CHUNK_BYTES, newline_split
 from tallybatch.domain.outcomes import Usage
 from tallybatch.domain.rows import Submission
-from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind
+from tallybatch.domain.submitting import SEARCH_MARGIN_S, bind, generation_key
 from tallybatch.domain.tally import total_usage
 from tallybatch.ports import META, TERMINAL_STATES, Clock, Ledger, Objects, ProviderApi, ProviderJob, ProviderState
 from tallybatch.steps.job_context import JobContext, load_job
@@ -47,7 +47,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
         raise NotFound("no provider job is bound to this submission", where=f"{item.job_key} {item.shard_id}")
     context = load_job(ports.objects, item.tenant, item.job_key)
     row = _with_older_ghosts(row, ports)
-    job = ports.provider.get(row.provider_job_id)
+    job = _bound(row, ports)
     harvest = _Harvest(row, context, ports)
     harvest.take(job, "")
     ghost_usage = [harvest.take(_ended(ghost, ports), ghost_prefix(ghost)) for ghost in row.ghosts]
@@ -171,10 +171,7 @@ def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
     known = {row.provider_job_id, *row.earlier_jobs, *row.ghosts}
     late: list[str] = []
     for generation in range(1, row.generation):
-        marker = submission_key(
-            job_key=row.job_key, shard_sha256=row.shard_sha256, attempt=row.attempt, generation=generation
-        )
-        found = ports.provider.find(marker, since=row.first_claimed_at - SEARCH_MARGIN_S)
+        found = ports.provider.find(generation_key(row, generation), since=row.first_claimed_at - SEARCH_MARGIN_S)
         late += [job.id for job in found.jobs if job.id not in known]
     if not late:
         return row
@@ -188,6 +185,20 @@ def _with_older_ghosts(row: Submission, ports: Ports) -> Submission:
         row.shard_id,
         lambda current: bind(current, late[0], now, ghosts=tuple(late[1:])),
     )
+
+
+def _bound(row: Submission, ports: Ports) -> ProviderJob:
+    """Raises `ProviderUnavailable` for a job that was told to have ended and is not now: its results are not named yet,
+    and to believe that it has none pays for all its records again."""
+    job = ports.provider.get(row.provider_job_id)
+    if job.state not in TERMINAL_STATES:
+        raise ProviderUnavailable(
+            "the provider job had ended, and is at work again",
+            where=f"provider job {job.id}",
+            why=f"its state is {job.raw_state or job.state.value} now and was {row.provider_state}",
+            do="collect again",
+        )
+    return job
 
 
 def _ended(ghost: str, ports: Ports) -> ProviderJob:

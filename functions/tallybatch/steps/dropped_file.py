@@ -27,7 +27,7 @@ class Drop:
 
     @property
     def version(self) -> str:
-        return self.info.version_id or f"{self.info.etag} {self.info.last_modified}"
+        return drop_version(self.info)
 
     @property
     def is_dry(self) -> bool:
@@ -36,6 +36,11 @@ class Drop:
     @property
     def spec_digest(self) -> str:
         return identity.sha256_hex(self.spec_bytes)
+
+
+def drop_version(info: ObjectInfo) -> str:
+    """The same for each event of one drop, another for the next drop of the same bytes."""
+    return info.version_id or f"{info.etag} {info.last_modified}"
 
 
 def is_stale(dropped: ObjectCreated.Object, info: ObjectInfo) -> bool:

@@ -47,6 +47,13 @@ class Ports:
 def run(job: Job, ref: str, ports: Ports) -> Story:
     """`ref` is a business key or a record_id. Raises `NotFound` if the job has no such record. Times are Unix seconds.
     Holds the record's answers: for whoever may read the results, and for no log."""
+    if not job.expected:
+        raise NotFound(
+            "the job's input was refused, so it has no records",
+            where=f"job {job.job_key}",
+            why=job.reason,
+            do=f"look at its report: tallybatch report {job.job_key[:12]}",
+        )
     context = load_job(ports.objects, job.tenant, job.job_key)
     shard, record = _find(ref, context, ports.objects)
     record_key = context.identity.record_key(record.record_id, record.source_version)

@@ -48,14 +48,16 @@ def job_prices(spec: Spec, book: PriceBook, *, at: float) -> list[Price]:
 
 
 def unpriced(spec: Spec, prices: Sequence[Price]) -> list[Problem]:
-    """A problem for each lane that the job will use and nobody knows the price of, unless the spec allows it."""
-    if spec.limits.allow_unpriced:
+    """A problem for each lane that the job will use and nobody knows the price of, unless the spec allows it. Where
+    each record has a limit in dollars it cannot: what has no price would never reach it."""
+    capped = spec.limits.allow_unpriced and spec.limits.max_cost_per_record_usd is not None
+    if spec.limits.allow_unpriced and not capped:
         return []
     lanes: set[Lane] = {spec.lane}
     if spec.retry.small_set == "on_demand" or spec.retry.deadline_rescue is not None:
         lanes.add("on_demand")
     return [
-        problem_of_no_price(provider, model, lane)
+        problem_of_no_price(provider, model, lane, capped=capped)
         for provider, model in _targets(spec)
         for lane in sorted(lanes)
         if find(prices, provider, model, lane) is None

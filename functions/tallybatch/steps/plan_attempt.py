@@ -29,7 +29,7 @@ from tallybatch.steps.job_sets import attempt_items, was_planned
 from tallybatch.steps.lane_items import in_lanes
 from tallybatch.steps.reconcile_job import closure_after
 from tallybatch.steps.rendering import Requests
-from tallybatch.steps.review_decisions import carry_out
+from tallybatch.steps.review_decisions import carry_out, carry_out_late
 from tallybatch.steps.transitions import advance_job
 
 
@@ -66,12 +66,16 @@ def run(request: JobInput, ports: Ports) -> AttemptPlan:
 
 def _plan(request: JobInput, context: JobContext, ports: Ports) -> tuple[str, list[ShardItem]]:
     """The list of shards. A plan that is there stays; a job that is to end gets none, so that a later run still knows
-    what was never handed over. An attempt of decisions has nothing to hand over either."""
+    what was never handed over. An attempt of decisions has nothing to hand over either; where its run failed before it
+    came so far, the next run carries the decisions out before anything else."""
     objects, attempt = ports.objects, request.attempt
     items_key = context.keys.items(attempt)
     job = ports.ledger.job(request.job_key)
-    if job is not None and job.review is not None and job.review.attempt == attempt:
-        carry_out(job.review, context, ports.objects, ports.ledger)
+    review = job.review if job is not None else None
+    if review is not None and review.attempt < attempt:
+        carry_out_late(review, context, objects, ports.ledger)
+    if review is not None and review.attempt == attempt:
+        carry_out(review, context, objects, ports.ledger)
         items_key = context.keys.no_items(attempt)
         objects.put_once(items_key, b"[]", content_type="application/json", retention=context.retention("results"))
     elif objects.head(items_key) is None:

@@ -25,6 +25,8 @@ from tallybatch.steps.transitions import change_submission
 
 ORPHAN_PIN = "ORPHAN"
 """Kind of the pins that remember for which provider jobs `OrphanFound` was published."""
+_DUPLICATE = "duplicate_submission"
+"""The anomaly that counts those of `Submission.ghosts` whose bills are booked; the others stand behind them."""
 _COLLECTED = frozenset({SubmissionState.COLLECTED, SubmissionState.RECONCILED})
 """From here on a submission's duplicates are not harvested any more."""
 
@@ -79,7 +81,7 @@ class ProviderSweep:
             self._orphan(
                 self._with_bill(job), "", "unknown: no submission in the ledger has this marker", cancel=cancel
             )
-        elif job.id in submitting.jobs_of(row):
+        elif job.id in submitting.jobs_of(row).difference(_unbooked(row)):
             self._found.known += 1
             if job.id in row.ghosts:
                 self._end(job, cancel=cancel)
@@ -161,19 +163,27 @@ def _settled(row: Submission, job: ProviderJob, cost: int | None, now: float) ->
         return submitting.settle(row, job.id, job.marker, now)
     if row.state is SubmissionState.COLLECTED or job.state not in TERMINAL_STATES:
         return None
-    noted = submitting.settle(row, job.id, job.marker, now)
-    if noted is None:
+    unbooked = _unbooked(row)
+    if job.id in submitting.jobs_of(row).difference(unbooked):
         return None
     tokens = Counter(row.duplicate_tokens)
     tokens.update(_tokens(job) or {})
-    anomalies = {**row.anomalies, "duplicate_submission": len(noted.ghosts)}
+    booked = (*row.ghosts[: len(row.ghosts) - len(unbooked)], job.id)
     return replace(
-        noted,
+        row,
+        updated_at=now,
+        ghosts=(*booked, *(ghost for ghost in unbooked if ghost != job.id)),
         duplicate_tokens=dict(tokens),
         duplicate_cost_nano_usd=row.duplicate_cost_nano_usd + (cost or 0),
         unpriced=row.unpriced + (cost is None),
-        anomalies=anomalies,
+        anomalies={**row.anomalies, _DUPLICATE: len(booked)},
     )
+
+
+def _unbooked(row: Submission) -> tuple[str, ...]:
+    """Duplicates of a submission that nobody will harvest any more: noted after it was collected, by a worker that was
+    late, or while it had no job of its own to be collected."""
+    return row.ghosts[row.anomalies.get(_DUPLICATE, 0) :] if row.state is SubmissionState.RECONCILED else ()
 
 
 def _tokens(job: ProviderJob) -> dict[str, int] | None:

@@ -141,7 +141,8 @@ def _reconcile(
 def _pause_s(closure: Closure, context: JobContext, deadline_at: float) -> int:
     """Before the attempt that follows."""
     patient = closure.open == closure.waiting + closure.unsettled
-    wait_s = context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at)
+    decided = any(entry.attempt == closure.attempt and entry.provider == PEOPLE for entry in closure.submissions)
+    wait_s = context.retry_policy.wait_s(closure.attempt, only_waiting=patient, now=closure.at, decided=decided)
     return lanes.pause_s(wait_s, context.spec, now=closure.at, deadline_at=deadline_at)
 
 

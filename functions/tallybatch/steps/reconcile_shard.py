@@ -189,7 +189,7 @@ class _Told:
         if outcome.outcome in ACCEPTED:
             return
         if outcome.outcome is OutcomeClass.UNQUALIFIED:
-            self.schema_valid += not outcome.reason.startswith(UNFIT)
+            self.schema_valid += not (outcome.code or outcome.reason.startswith(UNFIT))
         if UNKNOWN_CODE in outcome.notes:
             self.unknown_codes[plain_word(outcome.code)] += 1
         decided = policy.decision(

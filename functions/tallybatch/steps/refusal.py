@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from tallybatch.domain.errors import BadInput, Problem
+from tallybatch.domain.errors import BadInput, Conflict, Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Ledger, ObjectInfo, Objects
 from tallybatch.report.build import refusal_report
 from tallybatch.report.write import write_report
+from tallybatch.steps.dropped_file import drop_version
+from tallybatch.steps.transitions import change_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +46,26 @@ def write_problems(path: Path, bad: BadInput) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
-def _reason(refusal: Refusal) -> str:
+def _reason(refusal: Refusal, where: str) -> str:
     if refusal.bad_count == 1 and refusal.problems:
-        return f"{refusal.what}: {refusal.problems[0]}"
+        return f"{refusal.what}{where}: {refusal.problems[0]}"
     first = f"; first: {refusal.problems[0]}" if refusal.problems else ""
-    return f"{refusal.what}: {refusal.bad_count:,} problems{first}"
+    return f"{refusal.what}{where}: {refusal.bad_count:,} problems{first}"
 
 
 def refuse(
     refusal: Refusal, source: ObjectInfo, objects: Objects, ledger: Ledger, events: Events, clock: Clock
 ) -> dict[str, Any]:
+    """The same file under the same spec may be refused again for another reason, say a golden file or a price: what is
+    told is always the last one. The row comes last and names the drop, so that whoever finds it finds the report."""
     keys = JobKeys(refusal.tenant, refusal.job_key)
-    with refusal.bad_lines.open("rb") as body:
-        objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
+    try:
+        with refusal.bad_lines.open("rb") as body:
+            objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
+    except Conflict:
+        objects.put(keys.bad_lines(), refusal.bad_lines.read_bytes(), content_type="application/x-ndjson")
     now = clock.now()
+    where = f" in {refusal.where}" if refusal.where not in ("", source.key) else ""
     job = Job(
         job_key=refusal.job_key,
         tenant=refusal.tenant,
@@ -66,16 +75,16 @@ def refuse(
         created_at=now,
         updated_at=now,
         source_uri=objects.uri(source.key),
-        reason=_reason(refusal),
+        reason=_reason(refusal, where),
         report=objects.uri(keys.report_html),
+        drop=drop_version(source),
         counts=dict.fromkeys(("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review"), 0),
     )
-    stored = ledger.put_job(job, expected_version=None) or ledger.job(job.job_key) or job
     write_report(
         objects,
         keys,
         refusal_report(
-            stored,
+            job,
             what=refusal.what,
             where=refusal.where,
             do=refusal.do,
@@ -85,6 +94,8 @@ def refuse(
             bad_lines_uri=objects.uri(keys.bad_lines()),
         ),
     )
+    if ledger.put_job(job, expected_version=None) is None:
+        change_job(ledger, job.job_key, lambda row: _refused_again(row, job))
     events.publish(
         "JobFailed",
         {
@@ -97,3 +108,9 @@ def refuse(
         },
     )
     return {"job_key": job.job_key, "state": JobState.FAILED.value}
+
+
+def _refused_again(row: Job, now: Job) -> Job | None:
+    if (row.drop, row.reason) == (now.drop, now.reason):
+        return None
+    return replace(row, drop=now.drop, reason=now.reason, updated_at=now.updated_at)

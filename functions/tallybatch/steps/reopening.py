@@ -1,4 +1,4 @@
-"""The next run of a job that has ended: its row, and the execution that goes on from it."""
+"""The next run of a job: one that has ended begins anew, one whose execution was stopped goes on where it was."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from tallybatch.contracts import JobInput
 from tallybatch.domain.identity import execution_name
-from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, JobState
 from tallybatch.domain.rows import Job
-from tallybatch.ports import Executions
+from tallybatch.ports import Clock, Executions, Ledger
 
 
 def next_run(job: Job, *, now: float, deadline_s: float, **changes: Any) -> Job:
@@ -34,3 +34,24 @@ def start(job: Job, bucket: str, executions: Executions) -> None:
     """Start the execution that the row names. Doing it again changes nothing."""
     payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=bucket, attempt=job.attempt)
     executions.start(job.execution_name, payload.model_dump())
+
+
+def is_stopped(job: Job, executions: Executions) -> bool:
+    """Whether nobody works on a job that has not ended. An execution that is about to start looks the same."""
+    return not job.dry_run and job.state not in JOB_FINAL and not executions.running(job.execution_name)
+
+
+def start_again(job: Job, bucket: str, ledger: Ledger, executions: Executions, clock: Clock) -> Job | None:
+    """Start the next execution of a job that is stopped; it goes on from the ledger, in the same attempt. Of several
+    that try, one wins: None for the others."""
+    following = replace(
+        job,
+        state=JobState.VALIDATED if job.state is JobState.CREATED else job.state,
+        run=job.run + 1,
+        execution_name=execution_name(job.job_key, job.run + 1),
+        updated_at=clock.now(),
+    )
+    stored = ledger.put_job(following, expected_version=job.version)
+    if stored is not None:
+        start(stored, bucket, executions)
+    return stored

@@ -15,7 +15,7 @@ import msgspec
 
 from tallybatch.contracts import ReviewReply, ReviewRequest
 from tallybatch.domain.errors import BadInput, Conflict, LedgerBusy, NotFound, Problem
-from tallybatch.domain.lifecycle import JOB_FINAL, JobState
+from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.review import (
     MAX_DECISIONS_BYTES,
@@ -27,13 +27,13 @@ from tallybatch.domain.review import (
 )
 from tallybatch.domain.rows import Job, ReviewRun
 from tallybatch.ports import Clock, Executions, Ledger, Objects
-from tallybatch.steps.job_context import JobContext, load_job
+from tallybatch.steps.job_context import JobContext, load_job, spec_of_run
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.review_decisions import standing_decisions
+from tallybatch.steps.review_decisions import are_carried_out, standing_decisions
 from tallybatch.steps.review_queue import queue_lines
+from tallybatch.steps.transitions import change_job, job_of
 
 _TRIES = 3
-_NOT_BEGUN = frozenset({JobState.CREATED, JobState.VALIDATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ def run(request: ReviewRequest, ports: Ports) -> ReviewReply:
     """Raises `BadInput` with every bad line, `LedgerBusy` while a run is at work on the job, `NotFound` for a job that
     is not there."""
     for _ in range(_TRIES):
-        job = ports.ledger.job(request.job_key)
-        if job is None:
-            raise NotFound("no such job in the ledger", where=request.job_key)
+        job = job_of(ports.ledger, request.job_key)
         context = load_job(ports.objects, job.tenant, job.job_key)
         data = _handed_in(request, context, ports.objects)
         file_sha256 = hashlib.sha256(data).hexdigest()
         if job.review is not None and job.review.file_sha256 == file_sha256:
-            return _again(job, job.review, ports)
+            return _again(job, job.review, context, ports)
         if job.state not in JOB_FINAL:
             raise _at_work(job)
+        if job.review is not None and not are_carried_out(job.review, context.keys, ports.objects):
+            raise _left_undone(job, job.review)
         parsed = _parse(data, job, context, ports)
         if not parsed.decisions:
             return _reply(job, request.by, parsed)
@@ -80,9 +80,20 @@ def _handed_in(request: ReviewRequest, context: JobContext, objects: Objects) ->
     return data
 
 
-def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
-    """The file was entered before; if its run was not started, it is."""
-    if job.state in _NOT_BEGUN:
+def _again(job: Job, review: ReviewRun, context: JobContext, ports: Ports) -> ReviewReply:
+    """The file was entered before. If its run was not started, it is; if that ended before it came to the decisions,
+    the next one does."""
+    deadline_s = _deadline_s(job, context, ports.objects)
+
+    def change(now: Job) -> Job | None:
+        if now.state not in JOB_FINAL or now.review != review:
+            return None
+        return next_run(now, now=ports.clock.now(), deadline_s=deadline_s)
+
+    goes_on = job.state in JOB_FINAL and not are_carried_out(review, context.keys, ports.objects)
+    if goes_on:
+        job = change_job(ports.ledger, job.job_key, change)
+    if job.state in NOT_BEGUN:
         start(job, ports.objects.bucket, ports.executions)
     return ReviewReply(
         job_key=job.job_key,
@@ -90,8 +101,21 @@ def _again(job: Job, review: ReviewRun, ports: Ports) -> ReviewReply:
         attempt=review.attempt,
         by=review.by,
         applied=review.counts,
-        repeated=True,
+        repeated=not goes_on,
     )
+
+
+def _left_undone(job: Job, review: ReviewRun) -> LedgerBusy:
+    return LedgerBusy(
+        f"what {review.by} decided is not carried out yet, so other decisions cannot be taken now",
+        where=f"job {job.job_key}",
+        why=f"the run that was to do it ended {job.state.value}: {job.reason}",
+        do=f"mend that, run `tallybatch resume {job.job_key[:12]}`, and hand in what is left then",
+    )
+
+
+def _deadline_s(job: Job, context: JobContext, objects: Objects) -> float:
+    return spec_of_run(objects, context, job.spec_digest).limits.deadline.total_seconds()
 
 
 def _at_work(job: Job) -> LedgerBusy:
@@ -110,6 +134,8 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
     checker = AnswerCheck.of(spec)
 
     def check(answer: str, record_input: msgspec.Raw) -> tuple[bytes, str]:
+        if spec.is_embedding and not _is_vector(answer):
+            return b"", "the spec asks for embeddings, so an output is a list of numbers"
         verdict = checker.check(answer, record_input)
         return verdict.output, verdict.reason
 
@@ -122,6 +148,15 @@ def _parse(data: bytes, job: Job, context: JobContext, ports: Ports) -> Parsed:
         plain_text=spec.output.schema_ is None and not spec.is_embedding,
         where="decisions",
     )
+
+
+def _is_vector(text: str) -> bool:
+    """One vector, or several of a native request. Those of a provider are checked where its results are read."""
+    try:
+        value = msgspec.json.decode(text, type=list[float | list[float]])
+    except msgspec.DecodeError:
+        return False
+    return value != [] and [] not in value
 
 
 def queue_entries(
@@ -152,7 +187,7 @@ def _enter(parsed: Parsed, file_sha256: str, by: str, job: Job, context: JobCont
         at=now,
         counts=_counts(parsed),
     )
-    deadline_s = context.spec.limits.deadline.total_seconds()
+    deadline_s = _deadline_s(job, context, ports.objects)
     return ports.ledger.put_job(
         next_run(job, now=now, deadline_s=deadline_s, review=review), expected_version=job.version
     )

@@ -30,6 +30,7 @@ from tallybatch.ports import ClaimOutcome, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, read_placed
 from tallybatch.steps.submission_input import shard_records
+from tallybatch.steps.transitions import change_job
 
 _BATCH = 1000
 _UNBOUNDED = ShardLimits(1 << 62, 1 << 62)
@@ -61,10 +62,23 @@ class _Decided:
     record_key: str
 
 
+def are_carried_out(run: ReviewRun, keys: JobKeys, objects: Objects) -> bool:
+    return objects.head(keys.items(run.attempt)) is not None
+
+
+def carry_out_late(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
+    """The same in a later run, if that of the decisions ended before it came to them. Decisions that can no longer
+    stand, since another job has a record by now, are forgotten: their records are shown to people again."""
+    try:
+        carry_out(run, context, objects, ledger)
+    except Conflict:
+        change_job(ledger, context.keys.job_key, lambda row: replace(row, review=None) if row.review == run else None)
+
+
 def carry_out(run: ReviewRun, context: JobContext, objects: Objects, ledger: Ledger) -> None:
     """Make the attempt of these decisions; doing it again changes nothing."""
     keys, kept = context.keys, context.retention("results")
-    if objects.head(keys.items(run.attempt)) is not None:
+    if are_carried_out(run, keys, objects):
         return
     body = objects.get(run.key)
     if sha256_hex(body) != run.sha256:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -17,7 +17,7 @@ import msgspec
 
 from tallybatch.contracts import PublishItem
 from tallybatch.domain.closure import Closure, ReviewRecord
-from tallybatch.domain.errors import Conflict
+from tallybatch.domain.errors import Conflict, NotFound
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lines import CHUNK_BYTES, newline_split
@@ -50,7 +50,15 @@ _encode = msgspec.json.Encoder().encode
 
 def queue_lines(job: Job, keys: JobKeys, objects: Objects) -> Iterator[bytes]:
     """What lies in the queue of a job that has ended, as it is stored: what its last attempt left to people, and then
-    the sample, of which a part may be decided."""
+    the sample, of which a part may be decided. Raises `NotFound` where the last run failed before it wrote the queue.
+    """
+    if job.counts.get("in_review") and objects.head(keys.review_queue(job.attempt)) is None:
+        raise NotFound(
+            "the job's last run failed before it wrote its queue",
+            where=f"job {job.job_key}",
+            why=job.reason,
+            do=f"mend that and go on with `tallybatch resume {job.job_key[:12]}`; no decision is lost",
+        )
     for key in (keys.review_queue(job.attempt), keys.review_sample):
         if objects.head(key) is not None:
             with objects.open(key) as stream:
@@ -96,14 +104,14 @@ class ReviewQueue:
                 ledger.take_over_records(batch, from_job=NOBODY)
 
     def write_sample(self) -> int:
-        """The spec's sample of the accepted records, drawn once in a job's life; returns how many nobody has decided
-        about."""
+        """The spec's sample of the accepted records, drawn once in a job's life of those that people have not decided
+        about by then; returns how many of it nobody has decided about since."""
         size = self.context.spec.quality.review_sample
         if not size:
             return 0
         keys = self.context.keys
-        self._put(keys.review_sample, self._sampled(size))
         decided = standing_decisions(self.closure.submissions, keys, self.objects)
+        self._put(keys.review_sample, self._sampled(size, decided))
         lines = self.objects.get(keys.review_sample).split(b"\n")
         return sum(decode_entry(line).record_id not in decided for line in lines if line)
 
@@ -128,13 +136,15 @@ class ReviewQueue:
                 wanted = {record.record_id: _Wanted(record.why) for record in group}
                 yield from self._items(shard_id, wanted, sources[shard_id])
 
-    def _sampled(self, size: int) -> Iterator[ReviewItem]:
+    def _sampled(self, size: int, decided: Collection[str]) -> Iterator[ReviewItem]:
         manifest = self.context.manifest
         sampler = Sampler(size, salt=manifest.job_key)
         sources = self._sources()
         for shard in manifest.shards:
             for kept in self._standing(shard.shard_id, sources[shard.shard_id]).values():
                 outcome, trouble = kept
+                if outcome.record_id in decided:
+                    continue
                 stratum = stratum_of(manifest.tenant, manifest.data_class, bytes(outcome.output), trouble)
                 sampler.offer(outcome.record_id, shard.shard_id, stratum)
         drawn = by_shard(sampler.draw())

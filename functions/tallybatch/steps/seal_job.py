@@ -41,6 +41,10 @@ class Ports:
 
 
 def run(request: JobInput, ports: Ports) -> SealReply:
+    """A job whose next run has begun is left alone: its last run has been sealed, and is only told once more."""
+    known = ports.ledger.job(request.job_key)
+    if known is not None and known.attempt > request.attempt:
+        return SealReply(tenant=known.tenant, job_key=known.job_key, state=known.state.value)
     reply = _end(request, ports)
     job = ports.ledger.job(request.job_key)
     if job is not None and job.state in JOB_FINAL:
@@ -56,11 +60,12 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
     assert job is not None  # noqa: S101 - the execution was started after its row was written
     queue = ReviewQueue(context, closure, ports.objects, ports.formats)
     queue.write(ports.ledger)
+    sampled = queue.write_sample() if job.sampled else 0
     if not closure.closed:
-        return _end_open(job, closure, context, ports)
+        return _end_open(job, closure, sampled, context, ports)
     judgement = read_judgement(context, closure.attempt, ports.objects)
     if not judgement.passed:
-        return _end_at_gate(job, closure, judgement, context, ports)
+        return _end_at_gate(job, closure, judgement, sampled, context, ports)
     parts = _parts(closure, context, ports.objects)
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     results_uri = ports.objects.uri(results.current)
@@ -77,7 +82,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
         previous=previous_report(context, ports.objects),
     )
     certified = _seal(report, closure, parts, context, ports.objects)
-    _switch(results, certified, parts, context, ports.objects)
+    _switch(results, certified, parts, job, context, ports.objects)
     note_latest(context, ports.objects)
     sampled = queue.write_sample()
     finished = advance_job(
@@ -88,6 +93,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
         attempt=closure.attempt,
         counts=final_counts(closure),
         sampled=sampled,
+        published_attempt=closure.attempt,
         certificate=ports.objects.uri(certified.key),
         results_uri=results_uri,
         report=ports.objects.uri(context.keys.report_html),
@@ -103,7 +109,7 @@ def _end(request: JobInput, ports: Ports) -> SealReply:
     )
 
 
-def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> SealReply:
+def _end_open(job: Job, closure: Closure, sampled: int, context: JobContext, ports: Ports) -> SealReply:
     """A job whose sets do not close publishes nothing by itself: it was cancelled, or something is open or unknown.
     What it has is published if somebody asked for that."""
     state = JobState.CANCELLED if job.cancel_requested_at else JobState.PARTIAL
@@ -121,8 +127,10 @@ def _end_open(job: Job, closure: Closure, context: JobContext, ports: Ports) -> 
         state,
         attempt=closure.attempt,
         counts=final_counts(closure),
+        sampled=sampled,
         reason=reason,
         report=ports.objects.uri(context.keys.report_html),
+        published_attempt=closure.attempt if published else job.published_attempt,
         **published,
     )
     _announce("JobCancelled" if job.cancel_requested_at else "JobPartial", ended, closure, ports.events)
@@ -152,7 +160,7 @@ def _publish_part(job: Job, state: JobState, closure: Closure, context: JobConte
         certificate_uri=objects.uri(certificate_key(objects, context.keys, closure)),
     )
     certified = _seal(report, closure, parts, context, objects, requested_by=job.partial_requested_by)
-    _switch(results, certified, parts, context, objects)
+    _switch(results, certified, parts, job, context, objects)
     return {"certificate": objects.uri(certified.key), "results_uri": uri}
 
 
@@ -171,7 +179,9 @@ def _seal(
     return certify(closure, parts, context, objects, requested_by=requested_by)
 
 
-def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobContext, ports: Ports) -> SealReply:
+def _end_at_gate(
+    job: Job, closure: Closure, judgement: Judgement, sampled: int, context: JobContext, ports: Ports
+) -> SealReply:
     """A job that its gates stop: everything is accounted for, nothing is published, and what was accepted stays
     accepted."""
     report = job_report(
@@ -193,6 +203,7 @@ def _end_at_gate(job: Job, closure: Closure, judgement: Judgement, context: JobC
         JobState.FAILED,
         attempt=closure.attempt,
         counts=final_counts(closure),
+        sampled=sampled,
         reason=report["verdict"],
         report=ports.objects.uri(context.keys.report_html),
     )
@@ -224,15 +235,16 @@ def _parts(closure: Closure, context: JobContext, objects: Objects) -> list[Part
 
 
 def _switch(
-    results: ResultKeys, certified: Certified, parts: list[Part], context: JobContext, objects: Objects
+    results: ResultKeys, certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects
 ) -> None:
     """Put this job's parts into current.json: readers see the old set or the new one. A job for a newer state of the
-    same file replaces the older one's, and a job's later attempt the earlier one's, never the other way round."""
+    same file replaces the older one's, and a job's later attempt the earlier one's, never the other way round. Newer is
+    what was dropped later, whichever event came first."""
     for _ in range(_SWITCH_TRIES):
         info = objects.head(results.current)
         current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
         sources: dict[str, Any] = current["sources"]
-        entry = _entry(certified, parts, context, objects)
+        entry = _entry(certified, parts, job, context, objects)
         there = sources.get(context.manifest.source.key)
         if there is not None and _age(there) >= _age(entry):
             return
@@ -246,16 +258,18 @@ def _switch(
     raise LedgerBusy("current.json changed under every try", where=results.current)
 
 
-def _age(entry: dict[str, Any]) -> tuple[float, str, int]:
-    return entry["created_at"], entry["job_key"], entry.get("attempt", 0)
+def _age(entry: dict[str, Any]) -> tuple[float, float, str, int]:
+    """S3 tells whole seconds: of two drops within one, the job that was prepared later counts."""
+    return entry.get("dropped_at", 0), entry["created_at"], entry["job_key"], entry.get("attempt", 0)
 
 
-def _entry(certified: Certified, parts: list[Part], context: JobContext, objects: Objects) -> dict[str, Any]:
+def _entry(certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects) -> dict[str, Any]:
     certificate = certified.certificate
     asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
     return {
         "job_key": certificate.job_key,
         "created_at": context.manifest.created_at,
+        "dropped_at": job.dropped_at,
         "attempt": certificate.attempts,
         **(asked if certificate.partial else {}),
         "certificate": objects.uri(certified.key),

@@ -11,13 +11,14 @@ from typing import BinaryIO, cast
 
 import msgspec
 import zstandard
+from msgspec.structs import replace
 
 from tallybatch.contracts import ShardItem
 from tallybatch.domain.errors import Conflict
 from tallybatch.domain.lifecycle import JOB_FINAL, SubmissionState
 from tallybatch.domain.outcomes import plain_word
 from tallybatch.domain.records import ShardRecord, decode_record
-from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim
+from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.shards import ZSTD_LEVEL, read_zstd_lines
 from tallybatch.ports import ClaimOutcome, ClaimResult, Formats, Ledger, Objects
 from tallybatch.steps.job_context import JobContext
@@ -73,6 +74,15 @@ class SubmissionInput:
     sent: int
     reused: int
     waiting: int
+
+    def noted_in(self, row: Submission) -> Submission:
+        return replace(
+            row,
+            input_sha256=self.sha256,
+            input_records=self.sent,
+            reused_records=self.reused,
+            waiting_records=self.waiting,
+        )
 
 
 def shard_records(objects: Objects, context: JobContext, sha256: str) -> Iterator[ShardRecord]:

@@ -71,7 +71,7 @@ def run(item: ShardItem, ports: Ports, *, rules: SubmitRules, unknown_wait_s: fl
             return SubmitReply(status="cancelled")
         deadline_at = job.deadline_at if job is not None and job.deadline_at else deadline_at
         if row is not None and ports.clock.now() >= deadline_at:
-            row = _change_mine(row, ports, lambda current: _too_late(current, ports.clock.now()))
+            row = _give_up(row, ports)
         elif step is Next.CLAIM:
             row = _claim_and_create(item, row, ports, rules, deadline_at=deadline_at)
     assert row is not None  # noqa: S101 - each branch above has set it
@@ -104,16 +104,24 @@ def _reply(row: Submission, now: float, unknown_wait_s: float, *, deadline_at: f
 
 def _resolve(item: ShardItem, row: Submission, ports: Ports, rules: SubmitRules) -> Submission:
     """Look for the marker; bind what is found, else record the absence. Where create is idempotent it is sent again
-    with the same token instead, which can make no second job."""
+    with the same token instead, which can make no second job. It may make the first: not for a job that has ended."""
+    began = ports.clock.now()
     found = ports.provider.find(row.submission_key, since=row.claimed_at - submitting.SEARCH_MARGIN_S)
-    now = ports.clock.now()
     if found.jobs:
         oldest = min(found.jobs, key=lambda job: (job.created_at, job.id))
         return _bind(row, (oldest.id, *(job.id for job in found.jobs if job.id != oldest.id)), ports)
-    if ports.provider.create_is_idempotent and not row.refusal and now < row.claimed_at + _TOKEN_LIFE_S:
+    by_token = ports.provider.create_is_idempotent and not row.refusal and began < row.claimed_at + _TOKEN_LIFE_S
+    if by_token and _is_wanted(item, ports):
         return _create_again(row, load_job(ports.objects, item.tenant, item.job_key), ports, rules)
-    evidence = Evidence(now, found.jobs_seen, found.pages, found.complete)
+    evidence = Evidence(began, found.jobs_seen, found.pages, found.complete)
     return _change_mine(row, ports, lambda current: submitting.note_absence(current, evidence))
+
+
+def _is_wanted(item: ShardItem, ports: Ports) -> bool:
+    """Whether a provider job may still come into being: nobody has cancelled, and it is not too late."""
+    job, now = ports.ledger.job(item.job_key), ports.clock.now()
+    ends = (job.deadline_at if job is not None else 0, item.rescue_at)
+    return not (job is not None and job.cancel_requested_at) and all(now < moment for moment in ends if moment)
 
 
 def _claim_and_create(
@@ -121,17 +129,12 @@ def _claim_and_create(
 ) -> Submission:
     context = load_job(ports.objects, item.tenant, item.job_key)
     now = ports.clock.now()
-    fresh = submitting.next_generation(row, now) if row else first_generation(item, context, now)
+    home = ports.objects.bucket
+    fresh = submitting.next_generation(row, now) if row else first_generation(item, context, now, home=home)
     prepared = prepare_input(
         item, fresh.submission_key, context, objects=ports.objects, ledger=ports.ledger, formats=ports.formats
     )
-    fresh = replace(
-        fresh,
-        input_sha256=prepared.sha256,
-        input_records=prepared.sent,
-        reused_records=prepared.reused,
-        waiting_records=prepared.waiting,
-    )
+    fresh = prepared.noted_in(fresh)
     expected_version = row.version if row else None
     if not prepared.sent:
         empty = replace(fresh, state=SubmissionState.EMPTY, updated_at=ports.clock.now())
@@ -187,8 +190,8 @@ def submission_at(marker: str, ledger: Ledger) -> Submission | None:
     return ledger.submission(job_key, int(attempt), shard_id)
 
 
-def first_generation(item: ShardItem, context: JobContext, now: float) -> Submission:
-    """The row of a submission that nobody has begun."""
+def first_generation(item: ShardItem, context: JobContext, now: float, *, home: str) -> Submission:
+    """The row of a submission that nobody has begun. `home` is our bucket."""
     return Submission(
         job_key=item.job_key,
         tenant=item.tenant,
@@ -199,34 +202,40 @@ def first_generation(item: ShardItem, context: JobContext, now: float) -> Submis
         provider=item.provider,
         model=item.model or context.manifest.model_resolved,
         submission_key=submission_key(
-            job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1
+            job_key=item.job_key, shard_sha256=item.shard_sha256, attempt=item.attempt, generation=1, home=home
         ),
+        home=home,
         updated_at=now,
     )
 
 
 def _create(mine: Submission, context: JobContext, ports: Ports) -> Submission:
-    """Send create, once. Nothing between the claim and this line may be repeated."""
+    """Send create, once. Nothing between the claim and this line may be repeated. A refusal counts only while nobody
+    has sent the same token again: it says nothing about that call."""
     if ports.clock.now() > mine.create_by:
         return mine
+
+    def refused_with(change: submitting.Change) -> Submission:
+        return _change_mine(mine, ports, lambda current: change(current) if current.owner == mine.owner else None)
+
     try:
         job = _send(mine, context, ports)
     except CreateUnknown:
         return mine
     except QuotaRefused as refused:
         wait_s = refused.retry_after_s or submitting.quota_wait_s(mine)
-        return _change_mine(mine, ports, lambda current: quota_refused(current, ports.clock.now(), wait_s))
+        return refused_with(lambda current: quota_refused(current, ports.clock.now(), wait_s))
     except Permanent as refused:  # what the provider refused, and what could not be sent: a key that is not there
         told = refused
-        return _change_mine(mine, ports, lambda current: _refused(current, told, ports.clock.now()))
+        return refused_with(lambda current: _refused(current, told, ports.clock.now()))
     return _bind(mine, (job.id,), ports)
 
 
 def _create_again(row: Submission, context: JobContext, ports: Ports, rules: SubmitRules) -> Submission:
     """Send create with the token that was sent before. Being refused now says nothing about the call that was lost:
     the row stays unknown. The last moment of a create moves on, so that absence is proven only after it."""
-    until = ports.clock.now() + rules.create_within_s
-    mine = _change_mine(row, ports, lambda current: replace(current, create_by=until, evidence=()))
+    until, owner = ports.clock.now() + rules.create_within_s, uuid.uuid4().hex
+    mine = _change_mine(row, ports, lambda current: replace(current, owner=owner, create_by=until, evidence=()))
     if mine.generation != row.generation or mine.provider_job_id:
         return mine
     try:
@@ -252,10 +261,12 @@ def _bind(mine: Submission, job_ids: tuple[str, ...], ports: Ports) -> Submissio
 
 
 def _change_mine(mine: Submission, ports: Ports, change: submitting.Change) -> Submission:
-    """A change that counts only while the row is at our generation and has no provider job."""
+    """A change that counts only while the row is at our generation and has no provider job but the one that `mine` has:
+    that ended for lack of quota."""
 
     def unless_moved_on(row: Submission) -> Submission | None:
-        return None if row.generation != mine.generation or row.provider_job_id else change(row)
+        here = (row.generation, row.provider_job_id) == (mine.generation, mine.provider_job_id)
+        return change(row) if here else None
 
     return _change(mine, ports, unless_moved_on)
 
@@ -296,10 +307,24 @@ def _refused(row: Submission, refused: Permanent, now: float) -> Submission:
     )
 
 
+def _give_up(found: Submission, ports: Ports) -> Submission:
+    """A provider job that is bound to it has ended for lack of quota before it ran: that is no reason to go on."""
+
+    def unless_moved_on(row: Submission) -> Submission | None:
+        moved_on = (row.generation, row.state) != (found.generation, found.state)
+        return None if moved_on else _too_late(row, ports.clock.now())
+
+    return _change(found, ports, unless_moved_on)
+
+
 def _too_late(row: Submission, now: float) -> Submission:
     """Nothing is handed over after the job's deadline: its answers would come too late, and be paid for."""
+    earlier = (*row.earlier_jobs, row.provider_job_id) if row.provider_job_id else row.earlier_jobs
     return replace(
         row,
+        provider_job_id="",
+        earlier_jobs=earlier,
+        terminal_at=now if earlier else 0,
         state=SubmissionState.REFUSED,
         refusal="the job's deadline passed before the provider took the submission",
         refusal_code=TOO_LATE,

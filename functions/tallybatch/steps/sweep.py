@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
-from tallybatch.contracts import JobInput, SweepReply, SweepRequest
+from tallybatch.contracts import FailInput, SweepReply, SweepRequest
 from tallybatch.domain.errors import TallybatchError
-from tallybatch.domain.identity import execution_name
 from tallybatch.domain.lifecycle import JOB_FINAL, JobState, SubmissionState
+from tallybatch.domain.quotas import ADMISSION
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Events, Executions, Ledger, Objects, ProviderApi
-from tallybatch.steps import budget, provider_files, quota_sweep
+from tallybatch.steps import budget, fail_job, provider_files, quota_sweep
 from tallybatch.steps.provider_sweep import Findings, ProviderSweep
+from tallybatch.steps.reopening import is_stopped, start_again
 from tallybatch.steps.submit_shard import place_of
 
 UNTOUCHED_S = 900
@@ -53,7 +52,8 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
         sweep.run(since=since, cancel=request.cancel)
     restarted: list[str] = []
     stale: list[str] = []
-    for job in ports.ledger.jobs(since=since):
+    for job in _jobs(since, ports.ledger):
+        _end_if_given_up(job, ports, found)
         if job.state in JOB_FINAL:
             budget.end(job, ports.ledger, ports.clock)
         if started := _restarted(job, ports):
@@ -72,6 +72,29 @@ def run(request: SweepRequest, ports: Ports) -> SweepReply:
         deleted_files=_delete_files(since, ports, found),
         gaps=found.gaps,
     )
+
+
+def _jobs(since: float, ledger: Ledger) -> Iterator[Job]:
+    """Those created since then, and older ones that are at work: resumed, decided about, or dropped anew."""
+    seen = set()
+    for job in ledger.jobs(since=since):
+        seen.add(job.job_key)
+        yield job
+    for hold in ledger.quota_holds(ADMISSION):
+        if hold.job_key not in seen and (older := ledger.job(hold.job_key)) is not None:
+            yield older
+
+
+def _end_if_given_up(job: Job, ports: Ports, found: Findings) -> None:
+    """A job that nobody will start again ends FAILED: what it holds is given back, and a person can resume it."""
+    if job.run < MAX_RUNS or not _is_abandoned(job, ports):
+        return
+    told = {"Error": "GivenUp", "Cause": f"its execution was started {job.run} times and never came to an end"}
+    request = FailInput(tenant=job.tenant, job_key=job.job_key, attempt=job.attempt, error=told)
+    try:
+        fail_job.run(request, fail_job.Ports(ports.objects, ports.ledger, ports.events, ports.clock))
+    except TallybatchError as error:
+        found.note(job.provider, str(error))
 
 
 def _delete_files(since: float, ports: Ports, found: Findings) -> int:
@@ -96,25 +119,17 @@ def _delete_files(since: float, ports: Ports, found: Findings) -> int:
 
 
 def _restarted(job: Job, ports: Ports) -> str:
-    """Start the next execution of a job whose own has ended without ending it; it goes on from the ledger, in the same
-    attempt. Of several sweeps one wins. Returns the execution's name, "" for a job that is well or was left alone."""
-    now = ports.clock.now()
-    if job.dry_run or job.state in JOB_FINAL or job.run >= MAX_RUNS or job.updated_at > now - UNTOUCHED_S:
+    """The name of the execution that was started for a job that is stopped, "" for a job that is well or was left
+    alone."""
+    if job.run >= MAX_RUNS or not _is_abandoned(job, ports):
         return ""
-    if ports.executions.running(job.execution_name):
-        return ""
-    next_run = replace(
-        job,
-        state=JobState.VALIDATED if job.state is JobState.CREATED else job.state,
-        run=job.run + 1,
-        execution_name=execution_name(job.job_key, job.run + 1),
-        updated_at=now,
-    )
-    if ports.ledger.put_job(next_run, expected_version=job.version) is None:
-        return ""
-    payload = JobInput(tenant=job.tenant, job_key=job.job_key, bucket=ports.objects.bucket, attempt=job.attempt)
-    ports.executions.start(next_run.execution_name, payload.model_dump())
-    return next_run.execution_name
+    again = start_again(job, ports.objects.bucket, ports.ledger, ports.executions, ports.clock)
+    return again.execution_name if again is not None else ""
+
+
+def _is_abandoned(job: Job, ports: Ports) -> bool:
+    """Stopped, and untouched for long enough that nobody is about to start it."""
+    return job.updated_at <= ports.clock.now() - UNTOUCHED_S and is_stopped(job, ports.executions)
 
 
 def _is_given_up(job: Job) -> bool:

@@ -15,6 +15,14 @@ from tallybatch.ports import Clock, Ledger
 _TRIES = 20
 
 
+def job_of(ledger: Ledger, job_key: str) -> Job:
+    """Raises `NotFound`."""
+    job = ledger.job(job_key)
+    if job is None:
+        raise NotFound("no such job in the ledger", where=job_key)
+    return job
+
+
 def advance_job(ledger: Ledger, clock: Clock, job_key: str, to: JobState, *, attempt: int, **changes: Any) -> Job:
     """Move a job along its lifecycle. A late or repeated move changes nothing; the stored row is returned."""
 
@@ -29,9 +37,7 @@ def advance_job(ledger: Ledger, clock: Clock, job_key: str, to: JobState, *, att
 def change_job(ledger: Ledger, job_key: str, change: Callable[[Job], Job | None]) -> Job:
     """Apply `change` until it sticks; a `change` that returns None leaves the row as it is."""
     for _ in range(_TRIES):
-        job = ledger.job(job_key)
-        if job is None:
-            raise NotFound("no such job in the ledger", where=job_key)
+        job = job_of(ledger, job_key)
         changed = change(job)
         if changed is None:
             return job

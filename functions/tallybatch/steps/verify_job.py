@@ -31,6 +31,9 @@ class Verification:
     checked_objects: int
     checked_records: int
     difference: str = ""
+    gone_on: bool = False
+    """The job has done more since the certificate was made. That is in no certificate yet, and the report has been
+    written anew; all else that was certified is proven."""
 
     @property
     def ok(self) -> bool:
@@ -52,29 +55,42 @@ def run(objects: Objects, keys: JobKeys) -> Verification:
         _check_sets(certificate, context, objects, progress)
         _check_raw(certificate, objects)
     except _Difference as found:
-        return Verification(progress.objects, progress.records, str(found))
+        return Verification(progress.objects, progress.records, str(found), progress.gone_on)
     except TallybatchError as error:
-        return Verification(progress.objects, progress.records, str(error))
-    return Verification(progress.objects, progress.records)
+        return Verification(progress.objects, progress.records, str(error), progress.gone_on)
+    return Verification(progress.objects, progress.records, gone_on=progress.gone_on)
 
 
 @dataclass(slots=True)
 class _Progress:
     objects: int = 1
     records: int = 0
+    gone_on: bool = False
 
 
 def _check_bytes(certificate: Certificate, key: str, objects: Objects, keys: JobKeys, progress: _Progress) -> None:
-    """Every certified object has its hash, and nothing else lies under the job's prefix."""
+    """Every certified object has its hash, and nothing else lies under the job's prefix but what came later."""
     certified = {sealed.key for sealed in certificate.objects} | {key}
     there = {info.key for info in objects.list(keys.prefix)}
     if missing := sorted(certified - there):
         raise _Difference(f"{objects.uri(missing[0])} is certified and gone")
-    if extra := sorted(there - certified):
+    extra = sorted(there - certified)
+    progress.gone_on = any(_is_later(found, certificate, keys) for found in extra)
+    if extra and not progress.gone_on:
         raise _Difference(f"{objects.uri(extra[0])} is there and not certified")
+    written_anew = {keys.report_json, keys.report_html} if progress.gone_on else set()
     for sealed in (*certificate.objects, *certificate.results):
-        _check_object(sealed, objects)
-        progress.objects += 1
+        if sealed.key not in written_anew:
+            _check_object(sealed, objects)
+            progress.objects += 1
+
+
+def _is_later(key: str, certificate: Certificate, keys: JobKeys) -> bool:
+    """Whether an object shows that the job went on after its certificate: it is of a later attempt, or somebody has
+    acknowledged the unknown ids of the last one."""
+    attempt = key.removeprefix(keys.attempts).partition("/")[0] if key.startswith(keys.attempts) else ""
+    later = attempt.isdecimal() and int(attempt) > certificate.attempts
+    return later or key == keys.acknowledgement(certificate.attempts)
 
 
 def _check_object(sealed: SealedObject, objects: Objects) -> None:

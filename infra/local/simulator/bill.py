@@ -50,6 +50,7 @@ TARIFFS = (
     Tariff("gemini", "gemini-2.5-flash", "batch", "0.15", "1.25", "0.03"),
     Tariff("gemini", "gemini-2.5-flash", "on_demand", "0.3", "2.5", "0.03"),
     Tariff("gemini", "gemini-2.5-pro", "batch", "0.625", "5", "0.125", "", 200_000, "2", "1.5"),
+    Tariff("gemini", "gemini-2.5-pro", "on_demand", "1.25", "10", "0.125", "", 200_000, "2", "1.5"),
     Tariff("gemini", "gemini-embedding-001", "batch", "0.075", "0"),
     Tariff("gemini", "gemini-embedding-001", "on_demand", "0.15", "0"),
     Tariff("bedrock", "*amazon.nova-lite-v1:0", "batch", "0.03", "0.12"),

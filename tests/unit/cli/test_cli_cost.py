@@ -77,10 +77,27 @@ def test_given_a_job_or_a_tenant_when_asked_then_only_that_is_told(spent: Operat
     assert "-" not in {line.strip() for line in people.splitlines()}
 
 
+def test_given_nothing_to_tell_when_asked_for_csv_then_the_header_is_the_same(spent: Operator) -> None:
+    nothing, something = (spent.run("cost", "--csv", "--tenant", name).out.splitlines() for name in ("nobody", "acme"))
+
+    assert nothing == something[:1]
+
+
 @pytest.mark.parametrize(
-    "wrong", [("--csv", "--json"), ("--by", "color"), ("--by", ""), ("--human-usd", "cheap"), ("--since", "soon")]
+    "wrong",
+    [
+        *(
+            ("--csv", "--json"),
+            ("--by", "color"),
+            ("--by", ""),
+            ("--human-usd", "cheap"),
+            ("--human-usd", "-1"),
+            ("--since", "soon"),
+        ),
+        *(("--csv", "--json"), ("--job", "abc", "--tenant", "acme"), ("--job", "abc", "--since", "7d")),
+    ],
 )
-def test_given_a_wrong_option_when_asked_then_it_is_a_usage_error(wrong: tuple[str, str], operator: Operator) -> None:
+def test_given_a_wrong_option_when_asked_then_it_is_a_usage_error(wrong: tuple[str, ...], operator: Operator) -> None:
     assert operator.run("cost", *wrong).code == 2
 
 

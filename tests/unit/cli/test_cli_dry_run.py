@@ -48,3 +48,13 @@ def test_a_dry_run_of_a_bad_file_names_its_lines(operator: Operator, tmp_path: P
 
     assert said.code == 3
     assert "films.jsonl:3:" in said.err
+
+
+def test_nobody_is_told_to_wait_for_the_end_of_a_dry_run(operator: Operator, tmp_path: Path) -> None:
+    operator.pipeline.push_spec(SPEC)
+    job_key = operator.pipeline.drop(films(2), intent="dry-run")["job_key"]
+    for words in (("results", job_key, "--out", tmp_path), ("verify", job_key), ("report", job_key)):
+        said = operator.run(*words).err
+        assert ("it is a dry run" in said, "drop the file in earnest" in said, "follow" in said) == (True, True, False)
+    assert "drop the file in earnest" in operator.run("review", "export", job_key, "--out", tmp_path / "x").err
+    assert "Nothing to cancel: it was a dry run." in operator.run("cancel", job_key).out

@@ -110,3 +110,10 @@ def test_a_record_that_is_not_in_the_job_is_not_found(operator: Operator, ref: s
     said = operator.run("explain", job.job_key, ref, "--json")
     assert said.code == 4
     assert "3 records" in said.json["error"]["why"]
+
+
+def test_given_a_file_that_was_refused_when_a_record_is_asked_for_then_the_report_is_named(operator: Operator) -> None:
+    operator.pipeline.push_spec(SPEC)
+    job_key = operator.pipeline.drop(b'{"id": "film-1"}\n')["job_key"]
+    said = operator.run("explain", job_key, "film-1")
+    assert (said.code, "the job's input was refused" in said.err, "tallybatch report" in said.err) == (4, True, True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.films import films
+from tests.support.films import films, spec
 from tests.support.operating import SPEC, Operator
 
 ROW = """\
@@ -81,15 +81,6 @@ def test_given_a_model_when_its_prices_are_asked_then_each_class_and_tier_is_tol
     assert "prices/prices.yaml" in unknown.err
 
 
-def test_given_a_provider_that_nobody_knows_when_its_prices_are_asked_then_it_is_a_usage_error(
-    operator: Operator,
-) -> None:
-    said = operator.run("prices", "opnai", "gpt-6-luna")
-
-    assert said.code == 2
-    assert "none of openai, bedrock, gemini" in " ".join(said.err.split())
-
-
 def test_given_a_wrong_file_of_prices_when_asked_then_line_and_key_are_told(here: Path, operator: Operator) -> None:
     (here / "prices.yaml").write_text(ROW.replace("input: 1", "input: x"))
 
@@ -97,3 +88,25 @@ def test_given_a_wrong_file_of_prices_when_asked_then_line_and_key_are_told(here
 
     assert said.code == 3
     assert "prices.yaml:2: prices[0].input" in said.err
+
+
+def test_given_a_provider_that_there_is_not_when_prices_are_asked_then_it_is_a_usage_error(operator: Operator) -> None:
+    said = operator.run("prices", "acme", "model")
+
+    assert said.code == 2
+    assert "'acme': take one of openai, bedrock, gemini" in " ".join(said.err.replace("│", " ").split())
+
+
+def test_given_one_long_record_among_short_ones_when_planned_then_the_worst_case_has_the_rates_of_long_requests(
+    here: Path, operator: Operator
+) -> None:
+    (here / "genre.yaml").write_text(spec("gemini", model="gemini-2.5-pro", max_attempts=1))
+    long = films(1, first=99).replace(b"Film-099.", b"x y z " * 160_000)
+
+    def high(body: bytes) -> float:
+        (here / "films.jsonl").write_bytes(body)
+        told = operator.run("plan", here / "films.jsonl", "--spec", here / "genre.yaml", "--json").json["plan"]
+        return float(told["cost_high_usd"])
+
+    alone = high(long)
+    assert high(films(50)) < alone < high(films(50) + long)

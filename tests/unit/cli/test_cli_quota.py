@@ -61,11 +61,16 @@ def test_a_change_is_told_to_people_in_words(operator: Operator) -> None:
         ("openai", MODEL, "--tokens", "many"),
         ("openai", "--share", "acme=2"),
         ("openai", "--share", "acme=0.6", "--share", "brick=0.6"),
+        ("openai", "--share", "acme=1e-320"),
+        ("openai", MODEL, "--tokens", "9" * 45),
+        ("openai", MODEL, "--tokens", "9" * 5000),
+        ("admission", "--tokens", "5"),
+        ("admission", MODEL, "--jobs", "5"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(operator: Operator, words: tuple[str, ...]) -> None:
-    assert operator.run("quota", "set", *words).code != 0
-    assert operator.pipeline.ledger.quota_pool("openai").version == 0
+    assert operator.run("quota", "set", *words).code in (2, 3)
+    assert all(operator.pipeline.ledger.quota_pool(name).version == 0 for name in ("openai", ADMISSION))
 
 
 def test_a_job_that_waits_for_its_turn_is_shown_with_its_place(operator: Operator) -> None:
@@ -88,6 +93,32 @@ def test_a_job_that_waits_for_its_turn_is_shown_with_its_place(operator: Operato
     pipeline.work(JobInput(tenant="acme", job_key=keys[0], bucket="bucket"))
     assert pipeline.admit(JobInput(tenant="acme", job_key=keys[1], bucket="bucket")).status == "go"
     assert operator.run("show", keys[2], "--json").json["queue_position"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("openai", MODEL, "--tokens", "10"), "the limit for gpt-5-mini-2025-08-07 is 10"),
+        (("admission", "--jobs", "0"), "the limit for all is 0"),
+    ],
+)
+def test_a_job_that_no_waiting_would_let_through_says_so(operator: Operator, words: tuple[str, ...], why: str) -> None:
+    pipeline = operator.pipeline
+    pipeline.push_spec(SPEC)
+    key = pipeline.drop(films(2))["job_key"]
+    request = JobInput(tenant="acme", job_key=key, bucket="bucket")
+    if words[0] == ADMISSION:
+        operator.run("quota", "set", *words)
+        assert pipeline.admit(request).status == "wait"
+    else:
+        pipeline.admit(request)
+        (item,) = pipeline.items(pipeline.plan(request))
+        operator.run("quota", "set", *words)
+        assert pipeline.reserve(item).status == "wait"
+    said = operator.run("show", key, "--json").json["waits_in_vain"]
+    assert why in said
+    assert f"`tallybatch quota set {words[0]}`" in said
+    assert "waits in vain" in operator.run("show", key).out
 
 
 def test_a_job_whose_shards_wait_for_quota_is_shown_with_its_place(operator: Operator) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tallybatch.contracts import FailInput
 from tallybatch.domain.rows import Job
 from tests.support.films import scenario
 from tests.support.operating import SPEC, Operator, films
@@ -69,7 +70,7 @@ def test_whoever_comes_second_is_told_by_name_and_with_exit_code_1(operator: Ope
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob", "--json")
     assert said.code == 5
     assert "what ada decided" in said.json["error"]["why"]
-    assert "at work" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
+    assert "no review queue yet" in operator.run("review", "export", job.job_key, "--out", tmp_path / "x").err
 
     operator.pipeline.run_again(job.job_key)
     said = operator.run("review", "resolve", job.job_key, second, "--by", "bob")
@@ -115,6 +116,50 @@ def test_a_job_with_unknown_ids_is_acknowledged_and_closes(operator: Operator) -
     assert "1 unknown lines are acknowledged by ada. The job goes on." in said.out
     operator.pipeline.run_again(job.job_key)
     assert operator.run("show", job.job_key, "--json").json["state"] == "COMPLETED"
+
+
+def test_after_an_acknowledgement_whoever_has_records_to_decide_is_sent_to_them(operator: Operator) -> None:
+    faults = [
+        {"fault": "unknown_id", "contains": "Film 1"},
+        {"fault": "refusal", "contains": "Film 2", "times": "always"},
+    ]
+    scenario(operator.pipeline.simulator.control, records=faults)
+    operator.pipeline.push_spec(SPEC + ASKED)
+    job = operator.pipeline.run(films(3))
+    said = operator.run("acknowledge", job.job_key, "--by", "ada")
+    assert f"The job stays PARTIAL: 1 in review. Go on with: tallybatch review list {job.job_key[:12]}" in said.out
+
+
+def test_a_queue_that_a_failed_run_did_not_write_is_not_taken_for_an_empty_one(
+    operator: Operator, tmp_path: Path
+) -> None:
+    job = in_review(operator)
+    operator.pipeline.resume(job.job_key)
+    error, attempt = {"Error": "States.Timeout", "Cause": "slow"}, operator.pipeline.job(job.job_key).attempt
+    operator.pipeline.fail(
+        FailInput(tenant=job.tenant, job_key=job.job_key, bucket="bucket", attempt=attempt, error=error)
+    )
+    decisions = write(tmp_path / "one.jsonl", {"business_key": "film-2", "decision": "requeue"})
+    for command in (
+        ("list", job.job_key),
+        ("export", job.job_key, "--out", tmp_path / "q"),
+        ("resolve", job.job_key, decisions),
+    ):
+        said = operator.run("review", *command)
+        assert (said.code, f"tallybatch resume {job.job_key[:12]}" in said.err.replace("\n", " ")) == (4, True)
+
+
+def test_a_part_of_a_job_that_its_gates_stop_is_refused(operator: Operator) -> None:
+    operator.pipeline.push_spec(SPEC + "quality: {min_acceptance: 1.0}\n")
+    scenario(
+        operator.pipeline.simulator.control, records=[{"fault": "refusal", "contains": "Film 2", "times": "always"}]
+    )
+    job = operator.pipeline.run(films(3))
+    assert job.state.value == "FAILED"
+    said = operator.run("publish", job.job_key, "--partial", "--json")
+    assert (said.code, said.json["error"]["type"]) == (3, "Conflict")
+    assert "accepted 2 of 3 records" in said.json["error"]["why"]
+    assert operator.pipeline.job(job.job_key) == job
 
 
 def test_a_part_is_published_on_request_fetched_with_a_note_and_proven(operator: Operator, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tallybatch.steps import cancel_job
 from tests.support.operating import SPEC, Operator, films
 
 
@@ -118,6 +119,22 @@ def test_a_refused_file_is_told_line_by_line(tmp_path: Path, spec_file: Path, op
     assert not operator.pipeline.simulator.control.journal()["creates"]
 
 
+def test_given_a_file_that_was_refused_for_want_of_a_price_when_submitted_with_one_then_its_job_is_named(
+    tmp_path: Path, operator: Operator
+) -> None:
+    file, spec = _file(tmp_path, films(2)), _file(tmp_path, SPEC.replace("mini-2025-08-07", "99").encode(), "s.yaml")
+    refused = operator.run("submit", file, "--spec", spec, "--json")
+    assert (refused.code, "no price is known" in refused.err) == (3, True)
+    row = '{{provider: openai, model: gpt-5-99, class: {}, as_of: "2026-01-01", source: ours, input: 1, output: 2}}'
+    rows = "".join(f"  - {row.format(lane)}\n" for lane in ("batch", "on_demand"))
+    operator.pipeline.objects.put("prices/prices.yaml", f"prices:\n{rows}".encode())
+
+    said = operator.run("submit", file, "--spec", spec, "--follow", "--json")
+
+    assert (said.code, said.json["state"]) == (0, "COMPLETED")
+    assert said.json["job_key"] != refused.json["error"].get("job_key")
+
+
 def test_what_is_wrong_is_found_before_anything_is_uploaded(
     tmp_path: Path, spec_file: Path, operator: Operator
 ) -> None:
@@ -145,3 +162,34 @@ def test_given_a_pipeline_that_never_answers_when_submitted_then_the_command_say
     assert said.code == 4
     assert "BuildManifest" in said.err
     assert "being prepared" in said.err
+
+
+def test_given_a_file_refused_for_what_was_mended_elsewhere_when_submitted_again_then_the_job_it_becomes_is_told(
+    tmp_path: Path, operator: Operator
+) -> None:
+    spec = tmp_path / "genre.yaml"
+    spec.write_text(SPEC + "quality: {golden: {file: g.jsonl, field: genre, label: genre, min_accuracy: 0.0}}\n")
+    submit = ("submit", _file(tmp_path, films(3)), "--spec", spec, "--follow", "--json")
+    assert "there is no golden/default/g.jsonl" in operator.run(*submit).json["error"]["message"]
+    again = operator.run(*submit)
+    assert (again.code, len(operator.world)) == (3, 0), "told by this drop's own refusal"
+    operator.pipeline.objects.put("golden/default/g.jsonl", b'{"id": "film-1", "genre": "Drama"}\n')
+    said = operator.run(*submit)
+    assert (said.code, said.json["state"]) == (0, "COMPLETED")
+
+
+def test_given_a_cancelled_job_whose_file_is_slow_to_prepare_when_submitted_again_then_its_next_end_is_told(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    pipeline = operator.pipeline
+    submit = ("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--json")
+    job_key = operator.run(*submit).json["job_key"]
+    cancel_job.run(job_key, pipeline.ledger, pipeline.clock)
+    operator.world.popleft()()
+    assert pipeline.job(job_key).state.value == "CANCELLED"
+    pipeline.clock.advance(60)
+
+    operator.world.extend([lambda: None] * 60)
+    said = operator.run(*submit, "--follow")
+
+    assert (said.code, said.json["job_key"], said.json["state"]) == (0, job_key, "COMPLETED")

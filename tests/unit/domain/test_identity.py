@@ -123,6 +123,8 @@ def test_given_a_known_submission_when_keyed_then_the_marker_is_the_golden_one()
     marker = identity.submission_key(job_key="k", shard_sha256="s", attempt=2, generation=3)
     assert marker == independent(["k", "s", "2", "3"])
     assert marker == "5645475bc0308cb49d7577727119714db6bb3cb71164d1fba51da0945ef77869"
+    elsewhere = identity.submission_key(job_key="k", shard_sha256="s", attempt=2, generation=3, home="bucket")
+    assert elsewhere == independent(["k", "s", "2", "3", "bucket"])
 
 
 def test_given_a_refused_file_when_keyed_then_the_key_is_no_jobs_key() -> None:

@@ -29,8 +29,8 @@ retention: {raw: 14d}
 owner: {submitted_by: data-team, cost_center: "4711"}
 """
 SHARDS = [
-    ShardFile("00000-aa", "a" * 64, 10, 4001, Path("x")),
-    ShardFile("00001-bb", "b" * 64, 3, 8, Path("y")),
+    ShardFile("00000-aa", "a" * 64, 10, 4001, Path("x"), 900),
+    ShardFile("00001-bb", "b" * 64, 3, 8, Path("y"), 3),
 ]
 SOURCE = SourceSnapshot(
     bucket="b", key="inbox/acme/film-genre/v1/f.jsonl", version_id="1", size=9, sha256="c", lines=13
@@ -70,8 +70,15 @@ def test_given_a_prepared_file_when_described_then_every_field_is_there() -> Non
     assert (manifest.schema_version, len(manifest.schema_digest), manifest.tool_schema_digest) == ("GenreV1", 64, "")
     assert (manifest.expected_record_count, manifest.source) == (13, SOURCE)
     assert [shard.model_dump() for shard in manifest.shards] == [
-        {"shard_id": "00000-aa", "sha256": "a" * 64, "record_count": 10, "bytes": 4001, "estimated_tokens": 1001},
-        {"shard_id": "00001-bb", "sha256": "b" * 64, "record_count": 3, "bytes": 8, "estimated_tokens": 2},
+        {
+            "shard_id": f"0000{number}-{letter * 2}",
+            "sha256": letter * 64,
+            "record_count": records,
+            "bytes": size,
+            "largest_bytes": largest,
+            "estimated_tokens": tokens,
+        }
+        for number, letter, records, size, largest, tokens in ((0, "a", 10, 4001, 900, 1001), (1, "b", 3, 8, 3, 2))
     ]
     assert manifest.retention == {"inbox": "30d", "working": "30d", "raw": "14d", "results": "365d"}
     assert (manifest.owner, manifest.cost_center, manifest.spec_digest) == ("data-team", "4711", sha(SPEC))

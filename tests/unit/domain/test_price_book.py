@@ -122,6 +122,14 @@ def test_given_two_files_of_the_user_when_both_know_a_model_then_the_nearer_one_
         (("provider: openai", "provider: acme"), 2, "prices[0].provider", "is none of"),
         (("output: 0.8", "outputs: 0.8"), 9, "prices[0].outputs", "unknown key"),
         (("    source: our contract\n", ""), 2, "prices[0].source", "is required"),
+        (("input: 0.1", "input: 1.0e+300"), 7, "prices[0].input", "at most 1,000,000"),
+        ((", output: 1}", "}"), 10, "prices[0].above[0].output", "is required, for shorter requests have one"),
+        (
+            ("{input_tokens", "{input_tokens: 1000, input: 1, output: 2}, {input_tokens"),
+            10,
+            "prices[0].above[1]",
+            "already",
+        ),
         (("input_tokens: 1000", "input_tokens: 0"), 10, "prices[0].above[0].input_tokens", "not right here"),
     ],
 )
@@ -133,10 +141,30 @@ def test_given_a_wrong_file_when_read_then_each_mistake_has_its_line_and_key(
     with pytest.raises(BadInput) as refused:
         parse_prices(text.encode(), file="prices/prices.yaml")
 
+    assert "tallybatch prices --help" in str(refused.value)
     (problem,) = refused.value.problems
     assert (problem.line, problem.key) == (line, key)
     assert reason in problem.reason
     assert "prices/prices.yaml" in str(refused.value)
+
+
+HALF = """\
+half_of_standard:
+  - {provider: bedrock, as_of: "2026-11-01", source: our contract}
+prices:
+  - {provider: bedrock, model: acme.own-v1, class: on_demand, as_of: "2026-11-01", source: ours, input: 4, output: 8}
+"""
+
+
+def test_given_a_rule_of_the_users_when_no_list_has_a_batch_price_then_it_is_half_of_the_standard_one() -> None:
+    price = PriceBook([parse_prices(HALF.encode(), file="x")]).price("bedrock", "acme.own-v1", "batch", at=NOW)
+
+    assert price is not None
+    assert (price.tiers[0].input, price.tiers[0].output, price.derived) == (2_000_000, 4_000_000, True)
+    assert price.source == "our contract; standard price: ours"
+    row = HALF.splitlines(keepends=True)[1]
+    with pytest.raises(BadInput, match=r"same provider as half_of_standard\[0\]"):
+        parse_prices(HALF.replace(row, row + row).encode(), file="x")
 
 
 def test_given_the_same_row_twice_when_read_then_refused() -> None:

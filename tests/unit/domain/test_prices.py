@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallybatch.domain.outcomes import Usage
-from tallybatch.domain.prices import Price, Rates, find, nano_usd, pricer, rate, usd
+from tallybatch.domain.prices import Price, Rates, dearest, find, nano_usd, pricer, rate, usd
 
 
 def price(*tiers: Rates) -> Price:
@@ -91,3 +91,14 @@ def test_a_price_is_found_by_provider_model_and_lane() -> None:
     assert find([one], "openai", "m", "batch") is one
     assert find([one], "openai", "m", "on_demand") is find([one], "gemini", "m", "batch") is None
     assert one.id == "batch@2026-11-29"
+
+
+def test_given_tiers_when_the_dearest_is_asked_for_then_it_has_the_highest_rates_that_are_reached() -> None:
+    tiers = (rates("2", "10"), rates("1", "20", above=100), rates("9", None, above=1000))
+
+    assert [dearest(price(*tiers), up_to=tokens) for tokens in (0, 100, 101, 1001)] == [
+        *[price(rates("2", "10"))] * 2,
+        price(rates("2", "20")),
+        price(rates("9", None)),
+    ]
+    assert dearest(None, up_to=5) is None

@@ -163,6 +163,13 @@ def test_given_quotes_when_checked_then_each_must_occur_word_for_word(
     assert "SECRET" not in "".join(found)
 
 
+@pytest.mark.parametrize(("source", "quote"), [("un caf\u00e9", "cafe\u0301"), ("un cafe\u0301", "caf\u00e9")])
+def test_given_a_quote_in_the_other_unicode_spelling_when_checked_then_it_is_the_same_word(
+    source: str, quote: str
+) -> None:
+    assert Quotes(["q"]).missing({"t": source}, {"q": quote}) == []
+
+
 def test_given_rules_and_quotes_when_an_answer_is_checked_then_both_are_told_in_order() -> None:
     check = AnswerCheck({"type": "object"}, rules=Rules(["output.n == 1"]), quotes=Quotes(["q"]))
     assert check.check('{"n":1,"q":"war"}', raw(GIVEN)) == (b'{"n":1,"q":"war"}', "", ())

@@ -98,6 +98,13 @@ def test_whoever_has_gone_away_blocks_nobody_and_keeps_its_place() -> None:
     assert granted(pool({"b": 60}), mine, hold("refused", 90, not_before=NOW + 50)), "it pauses after a refusal"
 
 
+def test_who_has_waited_for_days_is_missed_as_soon_as_others() -> None:
+    """Whoever waits asks at least every ten minutes, however long it has waited."""
+    gone, mine = hold("gone", 90, asked=-5 * 86_400, due_at=NOW), hold("mine", 10, due_at=NOW + 3600)
+    assert not granted(pool({"b": 60}), mine, gone, at=NOW + quotas.LONGEST_PAUSE_S)
+    assert granted(pool({"b": 60}), mine, gone, at=NOW + 2 * quotas.LONGEST_PAUSE_S + 1)
+
+
 def test_what_can_never_fit_blocks_nobody_and_is_told_why() -> None:
     giant = hold("giant", 101)
     decision = quotas.decide(pool(), giant, [], NOW)

@@ -51,6 +51,7 @@ def test_given_retry_keys_when_identities_are_made_then_they_are_not_part_of_the
         (CAPPED + "retry: {raise_output_cap: {factor: 2}}", "retry.raise_output_cap.max", "is required"),
         (NATIVE + "retry: {raise_output_cap: {max: 800}}", "retry.raise_output_cap", "to raise; remove it"),
         (NATIVE + "retry: {feedback: true}", "retry.feedback", "no prompt of ours"),
+        (BASE + "retry: {feedback: true, retry_unqualified: false}", "retry.feedback", "retry_unqualified is false"),
         (BASE + "review: {classes: [waiting]}", "review.classes[0]", "is none of"),
         (BASE + "limits: {max_tokens_per_record: 0}", "limits.max_tokens_per_record", "at least 1"),
     ],

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -27,16 +28,16 @@ from tallybatch.adapters.providers.bedrock.failures import (
 )
 from tallybatch.adapters.providers.common import walk
 from tallybatch.adapters.providers.common.failures import create_unknown
-from tallybatch.domain.errors import ProviderRefused, ProviderUnavailable, TallybatchError
+from tallybatch.adapters.providers.common.replies import NoSuchJob, present_or_gone, read
+from tallybatch.domain.errors import ProviderRefused, TallybatchError
 from tallybatch.ports import TERMINAL_STATES, Objects, ProviderJob, ProviderState, Search
 
-GONE_LOOKS = 3
-"""How often "no such job" must be heard before it counts: GONE is terminal, and its records are paid for again."""
-GONE_PAUSE_S = 1.0
 PAGE_SIZE = 1000
 MIN_HOURS, MAX_HOURS = 24, 168
 """Bounds of `timeoutDurationInHours`."""
 
+_NAME = "Bedrock"
+_read = partial(read, _NAME)
 _NAME_PREFIX = "tallybatch-"
 _NAME_CHARS = 63
 _RAW = "TallybatchRaw"
@@ -158,20 +159,12 @@ class BedrockApi:
     def get(self, provider_job_id: str) -> ProviderJob:
         """The job's present state; of one that has ended, with the channels found in S3 and the larger of its counts
         and the manifest's. GONE after the service has said three times, seconds apart, that there is no such job."""
-        where = f"Bedrock job {provider_job_id}"
-        heard = b""
-        for look in range(GONE_LOOKS):
-            if look:
-                self._sleep(GONE_PAUSE_S * look)
-            try:
-                return self._with_output(self._read(provider_job_id))
-            except ClientError as error:
-                if error_code(error) != NOT_FOUND:
-                    raise call_failure(error, where) from None
-                heard = msgspec.json.encode(error.response.get("Error", {}))
-            except CALL_ERRORS as error:
-                raise call_failure(error, where) from None
-        return jobs.gone(provider_job_id, heard)
+        return present_or_gone(
+            provider_job_id,
+            lambda: self._with_output(self._read(provider_job_id)),
+            raw_state="ResourceNotFound",
+            sleep=self._sleep,
+        )
 
     def cancel(self, provider_job_id: str) -> ProviderJob:
         """Ask the service to stop; returns the state afterwards, without channels. A job that has ended already
@@ -187,12 +180,8 @@ class BedrockApi:
             raise call_failure(error, where) from None
         try:
             return self._read(provider_job_id).job
-        except ClientError as error:
-            if error_code(error) == NOT_FOUND:
-                return self.get(provider_job_id)
-            raise call_failure(error, where) from None
-        except CALL_ERRORS as error:
-            raise call_failure(error, where) from None
+        except NoSuchJob:
+            return self.get(provider_job_id)
 
     def download(self, channel: str) -> Iterator[bytes]:
         """See `output.stream`."""
@@ -208,12 +197,14 @@ class BedrockApi:
         return False
 
     def _read(self, provider_job_id: str) -> jobs.Read:
-        """Raises botocore's errors, and `ProviderUnavailable` for an answer that is no job."""
-        raw = _raw(self._client.get_model_invocation_job(jobIdentifier=provider_job_id))
+        where = f"Bedrock job {provider_job_id}"
         try:
-            return jobs.read_job(raw)
-        except (ValueError, RecursionError):
-            raise _unreadable(f"Bedrock job {provider_job_id}") from None
+            raw = _raw(self._client.get_model_invocation_job(jobIdentifier=provider_job_id))
+        except CALL_ERRORS as error:
+            if isinstance(error, ClientError) and error_code(error) == NOT_FOUND:
+                raise NoSuchJob(msgspec.json.encode(error.response.get("Error", {}))) from None
+            raise call_failure(error, where) from None
+        return _read(raw, jobs.read_job, where)
 
     def _with_output(self, read: jobs.Read) -> ProviderJob:
         job = read.job
@@ -230,10 +221,7 @@ class BedrockApi:
             raw = _raw(self._client.list_model_invocation_jobs(**query))
         except CALL_ERRORS as error:
             raise call_failure(error, where) from None
-        try:
-            return jobs.read_page(raw)
-        except (ValueError, RecursionError):
-            raise _unreadable(where) from None
+        return _read(raw, jobs.read_page, where)
 
 
 def _named_by_us(raw: bytes) -> ProviderJob:
@@ -256,7 +244,3 @@ def _created(raw: bytes) -> str:
         return msgspec.json.decode(raw, type=_Created).jobArn
     except (ValueError, RecursionError):
         return ""
-
-
-def _unreadable(where: str) -> ProviderUnavailable:
-    return ProviderUnavailable("Bedrock's answer cannot be read", where=where, do="repeat the call later")

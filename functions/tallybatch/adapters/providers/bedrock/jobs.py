@@ -129,11 +129,6 @@ def _usage(found: _Manifest) -> Usage | None:
     return Usage(input=found.inputTokenCount or 0, output=found.outputTokenCount or 0)
 
 
-def gone(job_arn: str, raw: bytes) -> ProviderJob:
-    """What the service's "no such job" amounts to."""
-    return ProviderJob(id=job_arn, state=ProviderState.GONE, raw_state="ResourceNotFound", marker="", raw=raw)
-
-
 def _counts(found: _Job | _Manifest) -> dict[str, int]:
     return {name: value for name, member in _COUNTS.items() if (value := getattr(found, member)) is not None}
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import quote
 
 from tallybatch.adapters.providers.common import download, walk
 from tallybatch.adapters.providers.common.failures import create_unknown
+from tallybatch.adapters.providers.common.replies import NoSuchJob, created_job, not_its_own, present_or_gone, read
 from tallybatch.adapters.providers.gemini import jobs
 from tallybatch.adapters.providers.gemini.download import GeminiFile
 from tallybatch.adapters.providers.gemini.failures import call_failure, create_failure, told_by
@@ -35,11 +37,10 @@ MIME_TYPES = ("jsonl", "application/jsonl", "application/json", "text/plain")
 (googleapis/python-genai#1547)."""
 PAGE_SIZE = 100
 """Always sent: a list without it was seen to come back empty (googleapis/python-genai#1250)."""
-GONE_LOOKS = 3
-"""How often "no such job" must be heard before it counts: GONE is terminal, and its records are paid for again."""
-GONE_PAUSE_S = 1.0
 MAX_DISPLAY_NAME_CHARS = 512
 _VERSION = "v1beta"
+_NAME = "Gemini"
+_read = partial(read, _NAME)
 
 
 class GeminiApi:
@@ -154,13 +155,7 @@ class GeminiApi:
             raise
         except Exception as error:
             raise create_unknown(where, type(error).__name__) from None
-        try:
-            job = jobs.read_job(reply.content)
-        except (ValueError, RecursionError):
-            raise create_unknown(where, "the answer is no batch") from None
-        if job.marker not in ("", submission_key):
-            raise create_unknown(where, "the answer describes another submission")
-        return job
+        return created_job(reply.content, jobs.read_job, submission_key=submission_key, where=where)
 
     def find(self, submission_key: str, *, since: float) -> Search:
         """Walk the job list for the marker; see `walk.search`. A display name may be anybody's: of those that are not
@@ -173,20 +168,9 @@ class GeminiApi:
     def get(self, provider_job_id: str) -> ProviderJob:
         """The job's present state. GONE after the API itself has answered 404 three times, seconds apart; a 404 from
         anything else (a gateway) is `ProviderUnavailable`."""
-        import httpx2
-
-        where = f"Gemini job {provider_job_id}"
-        heard = b""
-        for look in range(GONE_LOOKS):
-            if look:
-                self._sleep(GONE_PAUSE_S * look)
-            try:
-                return self._read_job(provider_job_id, where)
-            except httpx2.HTTPStatusError as error:
-                if not told_by(error).own:
-                    raise _not_gemini(where) from None
-                heard = error.response.content
-        return jobs.gone(provider_job_id, heard)
+        return present_or_gone(
+            provider_job_id, lambda: self._read_job(provider_job_id), raw_state="NOT_FOUND", sleep=self._sleep
+        )
 
     def cancel(self, provider_job_id: str) -> ProviderJob:
         """Ask for cancellation; returns the state afterwards. There is no state of being cancelled: the job stays as it
@@ -225,7 +209,7 @@ class GeminiApi:
                 self._transport.repeat(lambda: self._sdk().files.delete(name=file_id))
         except errors.ClientError as error:
             if not told_by(error).own:
-                raise _not_gemini(where) from None
+                raise not_its_own(_NAME, where) from None
             return False
         return True
 
@@ -240,7 +224,7 @@ class GeminiApi:
                 self._transport.repeat(lambda: self._transport.send("DELETE", path))
         except httpx2.HTTPStatusError as error:
             if not told_by(error).own:
-                raise _not_gemini(where) from None
+                raise not_its_own(_NAME, where) from None
             return False
         return True
 
@@ -261,24 +245,25 @@ class GeminiApi:
             self._sdk_of_key = (key, Client(api_key=key, vertexai=False, http_options=options))
         return self._sdk_of_key[1]
 
-    def _read_job(self, name: str, where: str) -> ProviderJob:
-        path = f"/{_VERSION}/{quote(name)}"
-        with self._repeatable(where, but=(404,)):
-            raw = self._transport.repeat(lambda: self._transport.send("GET", path)).content
+    def _read_job(self, name: str) -> ProviderJob:
+        import httpx2
+
+        where, path = f"Gemini job {name}", f"/{_VERSION}/{quote(name)}"
         try:
-            return jobs.read_job(raw)
-        except (ValueError, RecursionError):
-            raise _unreadable(where) from None
+            with self._repeatable(where, but=(404,)):
+                reply = self._transport.repeat(lambda: self._transport.send("GET", path))
+        except httpx2.HTTPStatusError as error:
+            if not told_by(error).own:
+                raise not_its_own(_NAME, where) from None
+            raise NoSuchJob(error.response.content) from None
+        return _read(reply.content, jobs.read_job, where)
 
     def _page(self, token: str) -> walk.ListPage:
         where = "Gemini job list"
         params = {"pageSize": str(PAGE_SIZE), **({"pageToken": token} if token else {})}
         with self._repeatable(where):
             reply = self._transport.repeat(lambda: self._transport.send("GET", f"/{_VERSION}/batches", params=params))
-        try:
-            return jobs.read_page(reply.content)
-        except (ValueError, RecursionError):
-            raise _unreadable(where) from None
+        return _read(reply.content, jobs.read_page, where)
 
     @contextmanager
     def _repeatable(self, where: str, *, but: tuple[int, ...] = ()) -> Iterator[None]:
@@ -301,13 +286,3 @@ def _seekable(body: BinaryIO) -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(body, copy, 1 << 20)
         yield cast("BinaryIO", copy)
-
-
-def _not_gemini(where: str) -> ProviderUnavailable:
-    return ProviderUnavailable(
-        "a 404 that is not Gemini's own answer", where=where, do="check the base URL and proxies"
-    )
-
-
-def _unreadable(where: str) -> ProviderUnavailable:
-    return ProviderUnavailable("Gemini's answer cannot be read", where=where, do="repeat the call later")

@@ -106,11 +106,6 @@ def read_page(raw: bytes) -> ListPage:
     return ListPage(tuple(jobs), page.next_page_token, bool(page.next_page_token), readable)
 
 
-def gone(job_id: str, raw: bytes) -> ProviderJob:
-    """What the provider's "no such job" amounts to."""
-    return ProviderJob(id=job_id, state=ProviderState.GONE, raw_state="NOT_FOUND", marker="", raw=raw)
-
-
 def _state(batch: _Operation, *, has_output: bool) -> ProviderState:
     """By its name; an operation that is done without one by what it ended with."""
     word = batch.metadata.state.removeprefix("BATCH_STATE_").removeprefix("JOB_STATE_")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
 from tallybatch.adapters.providers.common import download, walk
 from tallybatch.adapters.providers.common.failures import create_unknown, is_api_answer
+from tallybatch.adapters.providers.common.replies import NoSuchJob, created_job, not_its_own, present_or_gone, read
 from tallybatch.adapters.providers.openai import jobs
 from tallybatch.adapters.providers.openai.download import OpenAIFile
 from tallybatch.adapters.providers.openai.failures import call_failure, create_failure
@@ -27,13 +28,11 @@ from tallybatch.ports import ProviderJob, Search
 if TYPE_CHECKING:
     import openai
 
-GONE_LOOKS = 3
-"""How often "no such job" must be heard before it counts: GONE is terminal, and its records are paid for again."""
-GONE_PAUSE_S = 1.0
 PAGE_SIZE = 100
 """The most a page of the job list holds (SDK, batch_list_params.py)."""
 
-_T = TypeVar("_T")
+_NAME = "OpenAI"
+_read = partial(read, _NAME)
 
 
 class _Uploaded(msgspec.Struct):
@@ -43,6 +42,10 @@ class _Uploaded(msgspec.Struct):
 
 class _Deleted(msgspec.Struct):
     deleted: bool = False
+
+
+_uploaded = msgspec.json.Decoder(_Uploaded).decode
+_deleted = msgspec.json.Decoder(_Deleted).decode
 
 
 class OpenAIApi:
@@ -89,7 +92,7 @@ class OpenAIApi:
         with _repeatable(where):
             client = self._client.with_options(timeout=self._upload_timeout_s)
             reply = client.files.with_raw_response.create(file=(filename, body), purpose="batch")
-            uploaded = _read(_Uploaded, reply.content, where)
+            uploaded = _read(reply.content, _uploaded, where)
         if not uploaded.id or uploaded.status == "error":
             raise ProviderUnavailable("OpenAI did not take the file", where=where, do="repeat the call later")
         return uploaded.id
@@ -130,13 +133,7 @@ class OpenAIApi:
             raise
         except Exception as error:
             raise create_unknown(where, type(error).__name__) from None
-        try:
-            job = jobs.read_job(raw)
-        except (ValueError, RecursionError):
-            raise create_unknown(where, "the answer is no batch object") from None
-        if job.marker not in ("", submission_key):
-            raise create_unknown(where, "the answer describes another submission")
-        return job
+        return created_job(raw, jobs.read_job, submission_key=submission_key, where=where)
 
     def find(self, submission_key: str, *, since: float) -> Search:
         """Walk the job list for the marker; see `walk.search`. Raises `ProviderUnavailable`, `ProviderRefused`."""
@@ -145,21 +142,9 @@ class OpenAIApi:
     def get(self, provider_job_id: str) -> ProviderJob:
         """The job's present state. GONE after the API itself has answered 404 three times, seconds apart; a 404 from
         anything else (a gateway) is `ProviderUnavailable`."""
-        import openai
-
-        where = f"OpenAI job {provider_job_id}"
-        heard = b""
-        for look in range(GONE_LOOKS):
-            if look:
-                self._sleep(GONE_PAUSE_S * look)
-            try:
-                with _repeatable(where, but=openai.NotFoundError):
-                    return _job(self._client.batches.with_raw_response.retrieve(provider_job_id).content, where)
-            except openai.NotFoundError as error:
-                if not is_api_answer(error.response):
-                    raise _not_openai(where) from None
-                heard = error.response.content
-        return jobs.gone(provider_job_id, heard)
+        return present_or_gone(
+            provider_job_id, lambda: self._read_job(provider_job_id), raw_state="not_found", sleep=self._sleep
+        )
 
     def cancel(self, provider_job_id: str) -> ProviderJob:
         """Ask for cancellation; returns the state afterwards (`cancelling` for up to ten minutes). A job that has
@@ -170,7 +155,8 @@ class OpenAIApi:
         ended = (openai.BadRequestError, openai.ConflictError, openai.NotFoundError)
         try:
             with _repeatable(where, but=ended):
-                return _job(self._client.batches.with_raw_response.cancel(provider_job_id).content, where)
+                reply = self._client.batches.with_raw_response.cancel(provider_job_id)
+                return _read(reply.content, jobs.read_job, where)
         except ended:
             return self.get(provider_job_id)
 
@@ -189,10 +175,10 @@ class OpenAIApi:
         try:
             with _repeatable(where, but=openai.NotFoundError):
                 reply = self._client.files.with_raw_response.delete(file_id)
-                deleted = _read(_Deleted, reply.content, where).deleted
+                deleted = _read(reply.content, _deleted, where).deleted
         except openai.NotFoundError as error:
             if not is_api_answer(error.response):
-                raise _not_openai(where) from None
+                raise not_its_own(_NAME, where) from None
             return False
         if not deleted:
             raise ProviderUnavailable("OpenAI did not confirm the deletion", where=where, do="repeat the call later")
@@ -218,13 +204,26 @@ class OpenAIApi:
             raise Permanent("the OpenAI API key is empty", where="the secret", do="store a key in it")
         return key
 
+    def _read_job(self, provider_job_id: str) -> ProviderJob:
+        import openai
+
+        where = f"OpenAI job {provider_job_id}"
+        try:
+            with _repeatable(where, but=openai.NotFoundError):
+                reply = self._client.batches.with_raw_response.retrieve(provider_job_id)
+                return _read(reply.content, jobs.read_job, where)
+        except openai.NotFoundError as error:
+            if not is_api_answer(error.response):
+                raise not_its_own(_NAME, where) from None
+            raise NoSuchJob(error.response.content) from None
+
     def _page(self, after: str) -> walk.ListPage:
         import openai
 
         where = "OpenAI job list"
         with _repeatable(where):
             reply = self._client.batches.with_raw_response.list(limit=PAGE_SIZE, after=after or openai.omit)
-            return _read_page(reply.content, where)
+            return _read(reply.content, jobs.read_page, where)
 
 
 @contextmanager
@@ -237,34 +236,3 @@ def _repeatable(where: str, *, but: type[openai.APIError] | tuple[type[openai.AP
         raise
     except openai.APIError as error:
         raise call_failure(error, where) from None
-
-
-def _not_openai(where: str) -> ProviderUnavailable:
-    return ProviderUnavailable(
-        "a 404 that is not OpenAI's own answer", where=where, do="check the base URL and proxies"
-    )
-
-
-def _unreadable(where: str) -> ProviderUnavailable:
-    return ProviderUnavailable("OpenAI's answer cannot be read", where=where, do="repeat the call later")
-
-
-def _job(raw: bytes, where: str) -> ProviderJob:
-    try:
-        return jobs.read_job(raw)
-    except (ValueError, RecursionError):
-        raise _unreadable(where) from None
-
-
-def _read_page(raw: bytes, where: str) -> walk.ListPage:
-    try:
-        return jobs.read_page(raw)
-    except (ValueError, RecursionError):
-        raise _unreadable(where) from None
-
-
-def _read(kind: type[_T], raw: bytes, where: str) -> _T:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (ValueError, RecursionError):
-        raise _unreadable(where) from None

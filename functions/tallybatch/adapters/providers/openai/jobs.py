@@ -92,11 +92,6 @@ def read_page(raw: bytes) -> ListPage:
     return ListPage(tuple(jobs), (jobs[-1].id if jobs else "") or page.last_id or "", page.has_more, readable)
 
 
-def gone(job_id: str, raw: bytes) -> ProviderJob:
-    """What the provider's "no such job" amounts to."""
-    return ProviderJob(id=job_id, state=ProviderState.GONE, raw_state="not_found", marker="", raw=raw)
-
-
 def _errors(errors: Any) -> tuple[JobError, ...]:
     data = errors.get("data") if isinstance(errors, dict) else errors
     rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
