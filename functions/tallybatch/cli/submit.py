@@ -103,7 +103,7 @@ def _show_plan(connection: Connection, job: Job, *, as_json: bool) -> None:
     else:
         output.note(f"this file is a job already, {job.state.value}: nothing was prepared or changed")
     told = {"job_key": job.job_key, "state": job.state.value, "dry_run": job.dry_run, "plan": plan}
-    rows = [("job", job.job_key), ("state", output.state_text(told["state"])), ("dry run", job.dry_run)]
+    rows = [("job", job.job_key), ("state", output.state_text(job.state.value)), ("dry run", job.dry_run)]
     if plan is not None:
         rows += plan_facts(plan, without_bad_lines=bool(plan["quarantined_lines"]))
     output.answer(told, as_json=as_json, human=output.facts(rows))
