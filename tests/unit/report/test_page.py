@@ -161,7 +161,13 @@ def test_given_a_bill_when_rendered_then_cost_waste_and_what_each_was_for_are_to
 
 
 def test_given_executions_without_a_price_when_rendered_then_no_sum_is_made_up() -> None:
-    bill = {"cost_usd": None, "waste_usd": None, "cost_per_accepted_usd": None, "unpriced": 7, "lines": []}
+    bill: dict[str, Any] = {
+        "cost_usd": None,
+        "waste_usd": None,
+        "cost_per_accepted_usd": None,
+        "unpriced": 7,
+        "lines": [],
+    }
 
     page = Page(render({**reports.completed(), "money": bill}))
 
