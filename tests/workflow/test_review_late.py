@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
-from tallybatch.domain.budgets import EACH
-from tallybatch.domain.errors import LedgerBusy
 from tallybatch.domain.rows import Job
 from tests.support.films import films, results, spent
-from tests.support.pipeline import TENANT, Pipeline
-from tests.workflow.test_review import RECORDS, accept, file_of, in_review, reject
+from tests.support.pipeline import Pipeline
+from tests.workflow.test_review import RECORDS, accept, died_before_the_plan, file_of, in_review, reject
 
 DECISIONS = file_of(accept(2), reject(4), reject(6))
 
 
-def budget(pipeline: Pipeline, nano_usd: int) -> None:
-    pipeline.ledger.move_budget(replace(pipeline.ledger.budget(TENANT, EACH), limit=nano_usd))
-
-
-def stopped_by_the_budget(pipeline: Pipeline) -> Job:
+def stopped_early(pipeline: Pipeline) -> Job:
     job = in_review(pipeline)
-    budget(pipeline, 1)
     pipeline.hand_in(job, DECISIONS)
-    job = pipeline.run_again(job.job_key)
-    assert (job.state.value, job.attempt) == ("FAILED", 3)
-    budget(pipeline, 10**12)
-    return job
+    return died_before_the_plan(pipeline, job)
 
 
 GO_ON: dict[str, Callable[[Pipeline, Job], object]] = {
@@ -39,10 +28,10 @@ GO_ON: dict[str, Callable[[Pipeline, Job], object]] = {
 
 
 @pytest.mark.parametrize("way", list(GO_ON))
-def test_given_decisions_whose_run_was_stopped_by_the_budget_when_the_job_goes_on_then_they_are_carried_out(
+def test_given_decisions_whose_run_was_stopped_when_the_job_goes_on_then_they_are_carried_out(
     pipeline: Pipeline, way: str
 ) -> None:
-    job = stopped_by_the_budget(pipeline)
+    job = stopped_early(pipeline)
     paid = spent(pipeline.simulator.control)
 
     GO_ON[way](pipeline, job)
@@ -54,13 +43,4 @@ def test_given_decisions_whose_run_was_stopped_by_the_budget_when_the_job_goes_o
     assert spent(pipeline.simulator.control) == paid
     assert pipeline.verify(job).ok
     assert pipeline.hand_in(job, DECISIONS).repeated is True
-    assert pipeline.job(job.job_key) == job
-
-
-def test_given_decisions_that_are_not_carried_out_when_others_are_handed_in_then_these_wait(
-    pipeline: Pipeline,
-) -> None:
-    job = stopped_by_the_budget(pipeline)
-    with pytest.raises(LedgerBusy, match="what ada decided is not carried out yet"):
-        pipeline.hand_in(job, file_of(reject(2)), by="bob")
     assert pipeline.job(job.job_key) == job
