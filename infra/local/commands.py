@@ -15,6 +15,7 @@ import typer
 from infra.local import stack
 from infra.local.logs import logs as read_logs
 from infra.local.stack import LocalStatus
+from tallybatch.cli.errors import as_document, as_lines
 from tallybatch.domain.errors import BadInput, NotFound, TallybatchError
 
 app = typer.Typer(
@@ -145,7 +146,7 @@ def _show(found: LocalStatus, as_json: bool) -> None:
 
 @contextmanager
 def _errors(as_json: bool) -> Iterator[None]:
-    """Errors as one sentence on stderr (and as JSON on stdout), and as the exit code of their kind."""
+    """Errors as every command tells them, on stderr (and as JSON on stdout), and as the exit code of their kind."""
     try:
         yield
     except BadInput as error:
@@ -158,6 +159,7 @@ def _errors(as_json: bool) -> Iterator[None]:
 
 def _fail(error: TallybatchError, code: int, as_json: bool) -> NoReturn:
     if as_json:
-        print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-    print(f"error: {error}", file=sys.stderr)
+        print(json.dumps(as_document(error)))
+    for line in as_lines(error):
+        print(line, file=sys.stderr)
     raise typer.Exit(code)

@@ -25,6 +25,8 @@ SIMULATED = ("openai", "bedrock", "gemini")
 """Providers whose traffic the simulator takes unless a URL sends it elsewhere."""
 
 DUMMY_KEY = "local-simulator-key"
+KEYS: Mapping[str, tuple[str, ...]] = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
+"""Where a provider's key is looked for, in this order."""
 
 Report = Callable[[str], None]
 
@@ -123,15 +125,19 @@ def openai_target(urls: Mapping[str, str], simulator_port: int, host: Mapping[st
     """Base URL and key for OpenAI. A key in `host` goes only where an explicit URL sends it, never to the simulator,
     and without such a URL nothing but the simulator is called."""
     if "openai" in urls:
-        return urls["openai"], host.get("OPENAI_API_KEY") or DUMMY_KEY
+        return urls["openai"], _key("openai", host)
     return simulation.openai_url(simulator_port), DUMMY_KEY
 
 
 def gemini_target(urls: Mapping[str, str], simulator_port: int, host: Mapping[str, str]) -> tuple[str, str]:
     """The same for Gemini, whose key is GEMINI_API_KEY or GOOGLE_API_KEY, as its SDK has it."""
     if "gemini" in urls:
-        return urls["gemini"], host.get("GEMINI_API_KEY") or host.get("GOOGLE_API_KEY") or DUMMY_KEY
+        return urls["gemini"], _key("gemini", host)
     return simulation.gemini_url(simulator_port), DUMMY_KEY
+
+
+def _key(name: str, host: Mapping[str, str]) -> str:
+    return next((host[key] for key in KEYS[name] if host.get(key)), DUMMY_KEY)
 
 
 def _ensure_emulator(where: StateDir, state: State, wait_scale: float, started: list[str], report: Report) -> None:
@@ -190,8 +196,23 @@ def _deploy(
         raise Permanent("the emulator refused a call", where=f"stack {stack}", why=str(error)) from error
     if not deployed.changed:
         report(f"{stack} is deployed already, unchanged")
+    for line in new_routes(state.provider_urls, urls, os.environ):
+        report(line)
     state.stack, state.provider_urls = stack, dict(urls)
     where.save(state)
+
+
+def new_routes(before: Mapping[str, str], urls: Mapping[str, str], host: Mapping[str, str]) -> list[str]:
+    """Where calls go that have not gone there until now: money may hang on it."""
+    told = []
+    for name, url in urls.items():
+        if before.get(name) == url:
+            continue
+        keys = KEYS.get(name, ())
+        found = next((key for key in keys if host.get(key)), "")
+        missing = f"; {' or '.join(keys)} is not set, so without a key" if keys else ""
+        told.append(f"{name}: calls go to {url}" + (f", with {found}: this may cost money" if found else missing))
+    return [*told, *(f"{name}: calls go to the simulator again" for name in before if name not in urls)]
 
 
 def _end(where: StateDir, state: State, names: list[str], report: Report = lambda _: None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from infra.local.processes import Running
-from tallybatch.domain.errors import Permanent
+from tallybatch.domain.errors import BadInput, Permanent
 
 
 @dataclass(slots=True)
@@ -55,8 +55,14 @@ class StateDir:
         return self.root / "assemblies"
 
     def make(self) -> None:
-        """Readable by its owner only: the emulator keeps the secrets it is given as plain text."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Readable by its owner only: the emulator keeps the secrets it is given as plain text. Raises `BadInput` for a
+        place where it cannot be."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            why = error.strerror or str(error)
+            do = "name a folder that you may write to with --state-dir"
+            raise BadInput(f"the state directory cannot be made ({why})", where=str(self.root), do=do) from error
 
     def load(self) -> State:
         """The remembered state; an empty one if there is none, or if the file is damaged."""

@@ -206,6 +206,26 @@ def test_given_a_gemini_key_in_the_shell_when_no_url_is_given_then_only_the_simu
     assert stack.gemini_target({"gemini": elsewhere}, 4600, {name: "real"}) == (elsewhere, "real")
 
 
+def test_given_another_address_when_up_then_it_is_told_whether_money_may_be_spent_and_when_it_no_longer_is() -> None:
+    real, mine = {"openai": "https://api.example.org/v1"}, {"bedrock": "http://127.0.0.1:9"}
+
+    with_key = stack.new_routes({}, real, {"OPENAI_API_KEY": "sk"})
+    assert with_key == ["openai: calls go to https://api.example.org/v1, with OPENAI_API_KEY: this may cost money"]
+    assert "OPENAI_API_KEY is not set" in stack.new_routes({}, real, {})[0]
+    assert stack.new_routes({}, mine, {}) == ["bedrock: calls go to http://127.0.0.1:9"]
+    assert stack.new_routes(real, real, {}) == []
+    assert stack.new_routes(real, {}, {}) == ["openai: calls go to the simulator again"]
+
+
+def test_given_a_state_directory_that_cannot_be_when_up_then_it_is_a_usage_error_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["up", "--json", "--state-dir", str(tmp_path / "file" / "state")])
+
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["type"] == "BadInput"
+    assert "do: name a folder that you may write to with --state-dir" in result.stderr
+
+
 @pytest.mark.parametrize(
     "urls",
     [{"opnai": "http://x/v1"}, {"openai": "ftp://x"}, {"openai": "x:8000"}, {"openai": ""}, {"openai": "http://"}],

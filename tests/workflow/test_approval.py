@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tallybatch.contracts import JobInput
-from tallybatch.domain.errors import ApprovalExpired, Conflict, Permanent
+from tallybatch.domain.errors import ApprovalExpired, Conflict
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.steps import cancel_job
@@ -133,7 +133,7 @@ def test_given_an_approval_that_is_repeated_when_the_job_runs_then_nothing_more_
 def test_given_a_job_without_a_question_when_approved_then_it_says_so(pipeline: Pipeline) -> None:
     job = run(pipeline, canary_spec())
 
-    with pytest.raises(Permanent, match="waits for no approval"):
+    with pytest.raises(Conflict, match="waits for no approval"):
         pipeline.approve(job.job_key)
 
 
@@ -250,7 +250,7 @@ def test_given_a_rejected_canary_whose_job_goes_on_when_decided_before_it_asks_a
     pipeline.resume(job_key)
 
     for approve in (False, True):
-        with pytest.raises(Permanent, match="has not been judged yet"):
+        with pytest.raises(Conflict, match="has not been judged yet"):
             pipeline.approve(job_key, approve=approve)
 
     pipeline.people.append(lambda: pipeline.approve(job_key))

@@ -113,6 +113,7 @@ def test_given_a_bad_file_when_dropped_then_each_bad_line_is_named_and_nothing_i
     for row, (_, _, words) in zip(bad_lines, bad.found, strict=True):
         assert words in row["reason"]
     assert bad_lines[0]["reason"] in job.reason
+    assert "1 problems" not in job.reason
     assert pipeline.drop(bad.body, name=bad.key)["job_key"] == job.job_key
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tallybatch.contracts import FailInput, JobInput, PublishItem
 from tallybatch.domain.certificate import Certificate, from_bytes
-from tallybatch.domain.errors import Conflict, NotClosed, NotFound
+from tallybatch.domain.errors import BadInput, Conflict, NotClosed, NotFound
 from tallybatch.domain.rows import Job
 from tallybatch.steps import cancel_job
 from tallybatch.steps.reconcile_job import read_closure
@@ -147,7 +147,7 @@ def test_given_a_job_that_completed_or_never_was_when_anything_is_asked_then_it_
     with pytest.raises(NotFound):
         pipeline.resume("f" * 64, action)
     refused = pipeline.drop(b'{"id": 1}\n', version="v2")["job_key"]
-    with pytest.raises(NotFound, match="input was refused"):
+    with pytest.raises(BadInput, match="input was refused"):
         pipeline.resume(refused, action)
 
 

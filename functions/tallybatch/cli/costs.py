@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Group
+from rich.text import Text
 
 from tallybatch.cli import output
 from tallybatch.cli.finding import find_job
@@ -54,6 +55,8 @@ def cost(
 
     Example: `tallybatch cost --by spec,class --since 7d`
     """
+    if as_csv and as_json:
+        raise typer.BadParameter("--csv and --json are two forms of one answer: take one", param_hint="--csv")
     keys = _dimensions(by)
     human = human_nano_usd(_dollars(human_usd))
     if as_csv and as_json:
@@ -152,4 +155,4 @@ def _tables(document: dict[str, Any], keys: Sequence[str]) -> Group:
         ("AWS itself, estimated", total["aws_cost_usd"]),
         ("forecast", f"{forecast['cost_low_usd'] or 'unknown'} to {forecast['cost_high_usd'] or 'unknown'}"),
     ]
-    return Group(output.table(columns, rows), output.facts([("", ""), *about]))
+    return Group(output.table(columns, rows), Text(""), output.facts(about))

@@ -71,6 +71,9 @@ def require_records(file: Path) -> None:
 
 def inbox_key(tenant: str, spec: str, dataset_version: str, file: Path) -> str:
     """Raises `BadInput` for a name, a tenant or a dataset version that the pipeline would refuse."""
+    if "/" in dataset_version:
+        problem = Problem(f"{dataset_version!r} has a slash, which separates the parts of a key", code="bad_name")
+        raise BadInput("the name cannot be used", [problem], where="--dataset-version", do="leave the slash out")
     return parse_inbox_key(f"{INBOX}{tenant}/{spec}/{dataset_version}/{file.name}").key
 
 

@@ -44,6 +44,8 @@ def jobs(
     shown = list(islice(wanted, limit))
     if next(wanted, None) is not None:
         output.note(f"only the newest {limit} are shown; see --limit")
+    if not shown:
+        output.note("no job fits" if state or tenant or since else "there are no jobs yet: drop a file with `submit`")
     queued = {job_key: turn.position for job_key, turn in turns(shown, connection.ledger).items()}
     told = [listing(job, queued.get(job.job_key)) for job in shown]
     output.answer(told, as_json=as_json, human=jobs_table(shown, queued))
@@ -106,6 +108,7 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
         ("verdict", read["verdict"]),
         *((name, count) for name, count in read.get("counts", {}).items()),
         *((f"{name} tokens", count) for name, count in read.get("tokens", {}).items()),
+        *_bill(read.get("money") or {}),
         *(("failed", f"{row['records']} {row['class']}: {row['meaning']}") for row in read.get("failed_by_class", ())),
         *(
             ("review", f"{row['records']} {row['class']}: {row['meaning']}")
@@ -118,3 +121,13 @@ def _report_page(read: dict[str, Any], uri: str) -> Group:
     bad = read.get("refusal", {}).get("first", ())
     lines = [Text(f"  line {row['line']}: {row['reason']}" if row["line"] else f"  {row['reason']}") for row in bad]
     return Group(output.facts(facts), *lines)
+
+
+def _bill(money: dict[str, Any]) -> list[tuple[str, Any]]:
+    """None of it for a job of which nothing was sent."""
+    if "cost_usd" not in money:
+        return []
+    cost = money["cost_usd"]
+    told = f"unknown: {money['unpriced']} executions have no price" if cost is None else f"{cost} US dollars"
+    lines = [(row["line"].replace("_", " "), f"{row['cost_usd']} US dollars") for row in money.get("lines", ())]
+    return [("cost", told), *(lines if len(lines) > 1 else [])]

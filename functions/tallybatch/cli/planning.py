@@ -21,6 +21,7 @@ from tallybatch.cli.options import AsJson, Tenant
 from tallybatch.cli.predicting import prepared_file
 from tallybatch.cli.specs import CheckedSpec, load_spec, require_name
 from tallybatch.domain.canary import canary_size
+from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import parse_inbox_key
 from tallybatch.domain.manifest import SourceSnapshot, describe
 from tallybatch.domain.plan import JobPlan, plan_of
@@ -83,12 +84,14 @@ def prices(
     book = PriceBook([_user_prices(file)] if file else [])
     found = [book.price(provider, model, lane, at=time.time()) for lane in ("batch", "on_demand")]
     rows = [row for price in found if price is not None for row in _price_rows(price)]
+    if not rows:
+        raise NotFound(
+            f"no price is known for {provider} {model}",
+            do="check the exact model version, or write its price into prices/prices.yaml in the bucket",
+        )
     columns = ("class", "above", "input", "cached input", "cache write", "output", "as of", "derived", "source")
     table = output.table(columns, [tuple(row.values()) for row in rows])
     output.answer({"provider": provider, "model": model, "prices": rows}, as_json=as_json, human=table)
-    if not rows:
-        output.note(f"no price is known for {provider} {model}")
-        raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 def _user_prices(file: Path) -> PriceFile:
@@ -117,9 +120,9 @@ def _price_rows(price: Price) -> list[dict[str, Any]]:
 
 def _told(file: Path, found: CheckedSpec, tenant: str, book: PriceBook, folder: Path) -> dict[str, Any]:
     spec = found.spec
-    first = prepared_file(file, spec, tenant, folder)
+    first = prepared_file(file, spec, tenant, folder, keep_bad=True)
     good = first
-    if first.bad_count and spec.input.on_bad_line == "quarantine" and not first.unusable:
+    if first.bad_count and not first.unusable:
         second = folder / "good"
         second.mkdir()
         with closing(Quarantine(first, second)) as quarantine:
@@ -195,10 +198,14 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, Any]]:
     rows += [(f"line {each['line']}", each["reason"]) for each in bad["first"]]
     if not plan:
         return rows
+    return [*rows, *plan_facts(plan, without_bad_lines=bool(bad["count"]))]
+
+
+def plan_facts(plan: dict[str, Any], *, without_bad_lines: bool) -> list[tuple[str, Any]]:
+    """A plan as people read it; `plan` is the JSON of a `JobPlan`."""
     low, high = plan["cost_low_usd"], plan["cost_high_usd"]
     return [
-        *rows,
-        ("records", plan["records"]),
+        ("records", f"{plan['records']:,} without the bad lines" if without_bad_lines else plan["records"]),
         ("shards", plan["shards"]),
         ("provider jobs", plan["provider_jobs"]),
         ("model", f"{plan['provider']} {plan['model']}"),
@@ -208,7 +215,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, Any]]:
         ("price", f"{plan['price']}, {plan['price_source']}" if plan["price"] else "unknown"),
         ("AWS's own cost", f"about {plan['aws_cost_usd']} US dollars"),
         ("time", f"{plan['time_s']['low'] / 3600:.1f} to {plan['time_s']['high'] / 3600:.1f} hours"),
-        ("history events", f"job {plan['history_events']['job']}, shard {plan['history_events']['shard']} of 25,000"),
+        ("history events", f"job {plan['history_events']['job']}, shard {plan['history_events']['shard']:,} of 25,000"),
     ]
 
 

@@ -44,9 +44,16 @@ def predicted_job_key(file: Path, spec: Spec, tenant: str, dataset_version: str)
 
 
 def prepared_file(
-    file: Path, spec: Spec, tenant: str, folder: Path, quarantine: Quarantine | None = None
+    file: Path,
+    spec: Spec,
+    tenant: str,
+    folder: Path,
+    quarantine: Quarantine | None = None,
+    *,
+    keep_bad: bool = False,
 ) -> Preparation:
-    """A local file, prepared as the pipeline prepares what is dropped."""
+    """A local file, prepared as the pipeline prepares what is dropped. `keep_bad` notes the bad lines for a second pass
+    without them, also where the spec refuses the whole file for one."""
     with file.open("rb") as stream:
         source = SourceStream(stream, gzipped=file.name.endswith(".gz"))
         return prepare(
@@ -55,5 +62,5 @@ def prepared_file(
             limits=ShardLimits(spec.shards.max_records, spec.shards.max_bytes),
             folder=folder,
             quarantine=quarantine,
-            keep_raw=spec.input.on_bad_line == "quarantine",
+            keep_raw=keep_bad or spec.input.on_bad_line == "quarantine",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -86,6 +86,7 @@ def set_(
 
     Example: `tallybatch quota set openai gpt-5-mini-2025-08-07 --tokens 5000000`
     """
+    name = _known(pool)
     connection = connected(ctx, stack, endpoint_url)
     given = dict(zip(DIMENSIONS, (tokens, jobs, requests), strict=True))
     wanted = {name: _limit(text, name) for name, text in given.items() if text}
@@ -95,8 +96,8 @@ def set_(
     if (wanted or default) and not scope:
         raise typer.BadParameter(f"name a model, `{EACH}` or `{ALL}`", param_hint="MODEL")
     if not wanted and headroom is None and not share and not default:
-        raise typer.BadParameter("nothing to set; see --tokens, --jobs, --requests, --headroom, --share")
-    name, shares = _known(pool), dict(_share(text) for text in share or ())
+        raise typer.BadParameter("nothing to set; see --tokens, --jobs, --requests, --headroom, --share, --default")
+    shares = dict(_share(text) for text in share or ())
 
     def changed(now: QuotaPool) -> QuotaPool:
         limits = {**now.limits}
@@ -210,7 +211,7 @@ def _page(told: dict[str, Any]) -> RenderableType:
         *([output.facts(facts)] if facts else []),
     ]
     if told.get("changes"):
-        changes = [(iso(each["at"]), each["by"], str(each.get("after", {}))) for each in told["changes"]]
+        changes = [(iso(each["at"]), each["by"], _settings_told(each.get("after", {}))) for each in told["changes"]]
         parts.append(output.table(("changed", "by", "to"), changes))
     return Group(*parts)
 
@@ -224,7 +225,24 @@ def _words(limit: int | None) -> str:
     return "no limit" if limit is None else f"{limit:,}"
 
 
+def _settings_told(settings: Mapping[str, Any]) -> str:
+    """Only what somebody has set: `gpt-5: 5,000,000 tokens, no limit of jobs; headroom 0.2`."""
+    told = []
+    for scope, limits in settings.get("limits", {}).items():
+        each = [f"no limit of {name}" if n == UNLIMITED else f"{n:,} {name}" for name, n in limits.items()]
+        told.append(f"{scope}: {', '.join(each)}")
+    if headroom := settings.get("headroom"):
+        told.append(f"headroom {headroom:g}")
+    told += [f"{tenant} has a share of {share:g}" for tenant, share in settings.get("shares", {}).items()]
+    return "; ".join(told) or "the defaults"
+
+
 def _change_page(change: QuotaChange) -> RenderableType:
     return output.facts(
-        [("pool", change.pool), ("by", change.by), ("before", str(change.before)), ("now", str(change.after))]
+        [
+            ("pool", change.pool),
+            ("by", change.by),
+            ("before", _settings_told(change.before)),
+            ("now", _settings_told(change.after)),
+        ]
     )

@@ -73,6 +73,8 @@ def list_(
         waiting = [_summary(found) for found in connection.ledger.jobs() if _waits(found)]
         columns = ("job", "state", "tenant", "spec", "in review", "sampled")
         rows = [tuple(str(row[name])[:12] if name == "job_key" else row[name] for name in row) for row in waiting]
+        if not waiting:
+            output.note("no record waits for people")
         output.answer(waiting, as_json=as_json, human=output.table(columns, rows))
         return
     found = find_job(connection, job)

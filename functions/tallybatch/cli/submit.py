@@ -15,13 +15,18 @@ from tallybatch.cli.errors import ExitCode
 from tallybatch.cli.following import follow
 from tallybatch.cli.jobs import show_end
 from tallybatch.cli.options import AsJson, EndpointUrl, Follow, StackName, Tenant, connected
+from tallybatch.cli.planning import plan_facts
 from tallybatch.cli.reports import read_report
 from tallybatch.cli.specs import CheckedSpec, load_spec, push_spec, pushed_spec, require_name
 from tallybatch.cli.stack import Connection
-from tallybatch.domain.errors import BadInput, Problem
+from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.rows import Job
+
+_SETTLE_TRIES = 40
+"""Half seconds that a dry run may take from its row to VALIDATED."""
 
 
 def submit(
@@ -59,10 +64,14 @@ def submit(
     connection = connected(ctx, stack, endpoint_url)
     output.note(f"to {connection.place}")
     found = _stored_spec(connection, tenant, spec, local)
+    began = connection.clock.now()
     dropped = drop(connection, file, found, tenant, version, dry_run=with_dry_run)
     output.note(f"dropped at {connection.objects.uri(dropped.key)}")
     job = await_job(connection, dropped)
     _stop_if_refused(connection, dropped, job, file)
+    _tell_bad_lines(connection, job)
+    if job.state is JobState.COMPLETED and job.updated_at <= began:
+        output.note("this content has completed under this spec before: nothing is sent or paid again")
     if with_dry_run:
         _show_plan(connection, job, as_json=as_json)
         return
@@ -84,13 +93,32 @@ def submit(
 def _show_plan(connection: Connection, job: Job, *, as_json: bool) -> None:
     """A file that is a job already needs no plan: dropped again, it would cost nothing, or what is still open."""
     plan: dict[str, Any] | None = None
+    for _ in range(_SETTLE_TRIES):
+        if job.state is not JobState.CREATED:
+            break
+        connection.sleep(0.5)
+        job = connection.ledger.job(job.job_key) or job
     if job.dry_run:
         plan = json.loads(connection.objects.get(JobKeys(job.tenant, job.job_key).plan))
     else:
         output.note(f"this file is a job already, {job.state.value}: nothing was prepared or changed")
     told = {"job_key": job.job_key, "state": job.state.value, "dry_run": job.dry_run, "plan": plan}
-    rows = [*list(told.items())[:3], *(plan or {}).items()]
+    rows = [("job", job.job_key), ("state", output.state_text(job.state.value)), ("dry run", job.dry_run)]
+    if plan is not None:
+        rows += plan_facts(plan, without_bad_lines=bool(plan["quarantined_lines"]))
     output.answer(told, as_json=as_json, human=output.facts(rows))
+
+
+def _tell_bad_lines(connection: Connection, job: Job) -> None:
+    """With `on_bad_line: quarantine` they stay behind while the rest goes on, which nobody may have to find out."""
+    keys = JobKeys(job.tenant, job.job_key)
+    try:
+        manifest = Manifest.model_validate_json(connection.objects.get(keys.manifest))
+    except NotFound:
+        return
+    if left := manifest.source.quarantined_lines:
+        lines = "1 bad line stays" if left == 1 else f"{left:,} bad lines stay"
+        output.note(f"{lines} behind, named with reasons in {connection.objects.uri(keys.bad_lines())}")
 
 
 def _is_path(spec: str) -> bool:

@@ -103,7 +103,7 @@ def job_page(snapshot: Snapshot) -> RenderableType:
         ("updated", iso(job.updated_at)),
         ("attempts", job.attempt),
         ("records", _sentence(shown)),
-        ("provider jobs", f"{shown['provider_jobs']} for {shown['submissions']} submissions"),
+        ("provider jobs", f"{shown['provider_jobs']} for {_submissions(shown['submissions'])}"),
         ("cost", _dollars(shown)),
         ("certificate", job.certificate),
         ("results", job.results_uri),
@@ -169,6 +169,10 @@ def _counted(snapshot: Snapshot) -> dict[str, int]:
 
 def spent_on(submissions: Sequence[Submission]) -> Money:
     return money((row.attempt, row.costs, row.duplicate_cost_nano_usd, row.unpriced) for row in submissions)
+
+
+def _submissions(count: int) -> str:
+    return "1 submission" if count == 1 else f"{count:,} submissions"
 
 
 def _dollars(shown: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
 from tallybatch.domain.rows import Job
+from tallybatch.report.left_out import left_out
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
 from tallybatch.report.models import answered_by
 from tallybatch.report.quality import comparison, quality_section
@@ -85,7 +86,10 @@ def job_report(
         **_sets(closure),
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
         "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
-        "next_steps": _next_steps(job, closure, state, stopped, results_uri=results_uri),
+        "next_steps": [
+            *_next_steps(job, closure, state, stopped, results_uri=results_uri),
+            *left_out(manifest),
+        ],
     }
     if judgement:
         report["quality"] = quality_section(judgement, labels or {})
@@ -109,6 +113,7 @@ def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None)
             *([_MEND[state]] if state in _MEND else []),
             *(_wait_for_provider(closure) if closure else []),
             _AGAIN,
+            *(left_out(manifest) if manifest else []),
         ],
     }
 
@@ -330,6 +335,8 @@ def _places(
             places["unknown_ids"] = root + keys.unknown_ids("").removesuffix("unknown-.jsonl")
     if manifest:
         places |= {"manifest": root + keys.manifest, "spec": root + keys.spec}
+        if manifest.source.quarantined_lines:
+            places["bad_lines"] = root + keys.bad_lines()
     places["source"] = job.source_uri
     return {name: uri for name, uri in places.items() if uri}
 

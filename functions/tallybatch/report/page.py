@@ -14,13 +14,14 @@ from tallybatch.domain.outcomes import ACCEPTED
 from tallybatch.report import charts, words
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
 from tallybatch.report.models import models_view
+from tallybatch.report.page_money import money_view, tokens_view
 from tallybatch.report.page_quality import quality_view
 
 MOST_ROWS = 500
 """Submissions in the table; the page of the largest job stays under 3 MB."""
 FOLD_ROWS = 20
 MOST_ATTEMPTS = 20
-_TEMPLATES = ("page.html", "macros.html", "quality.html", "page.css")
+_TEMPLATES = ("page.html", "macros.html", "quality.html", "money.html", "page.css")
 _ACCEPTED = frozenset(outcome.value for outcome in ACCEPTED)
 _TONES = {"COMPLETED": "good", "PARTIAL": "warn", "CANCELLED": "warn"}
 _STATE_WORDS = {
@@ -42,12 +43,6 @@ _PLACE_WORDS = {
     "spec": "Spec as it was",
     "source": "Source file",
     "bad_lines": "Every bad line",
-}
-_TOKEN_WORDS = {
-    "input": "Input",
-    "cached_input": "of it cached",
-    "output": "Output",
-    "reasoning": "of it reasoning",
 }
 
 
@@ -92,7 +87,8 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
         "failures": _failures(report),
         "reviews": _reviews(report),
         "anomalies": _anomalies(report),
-        "tokens": _tokens(report.get("tokens") or {}),
+        "money": money_view(report.get("money") or {}),
+        "tokens": tokens_view(report.get("tokens") or {}),
         "submissions": _submissions(submissions),
         "facts": _facts(report),
         "places": [
@@ -291,20 +287,6 @@ def _anomalies(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "meaning": words.text(row.get("meaning") or ANOMALIES.get(row["anomaly"], "")),
         }
         for row in report.get("anomalies") or []
-    ]
-
-
-def _tokens(tokens: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Input and output with the parts that they include; other kinds as they come."""
-    known = [name for name in _TOKEN_WORDS if name in tokens]
-    rest = sorted(name for name in tokens if name not in _TOKEN_WORDS)
-    return [
-        {
-            "name": _TOKEN_WORDS.get(name, words.text(name)),
-            "count": words.number(tokens[name]),
-            "part": name in ("cached_input", "reasoning"),
-        }
-        for name in [*known, *rest]
     ]
 
 

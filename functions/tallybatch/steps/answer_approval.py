@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from tallybatch.domain.errors import ApprovalExpired, Conflict, Permanent
+from tallybatch.domain.errors import ApprovalExpired, Conflict
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JOB_FINAL
 from tallybatch.domain.rows import Approval, Job
@@ -27,21 +27,21 @@ class Ports:
 
 
 def run(job_key: str, *, approve: bool, who: str, reason: str, ports: Ports) -> Job:
-    """Deciding the same again changes nothing but finishes what a lost call may have left undone. Raises `Permanent`
-    where nothing is asked, `ApprovalExpired` where it is too late, `Conflict` where the other was decided."""
+    """Deciding the same again changes nothing but finishes what a lost call may have left undone. Raises `Conflict`
+    where nothing is asked or the other was decided, `ApprovalExpired` where it is too late."""
     wanted = APPROVED if approve else REJECTED
     now = ports.clock.now()
 
     def decide(job: Job) -> Job | None:
         asked = job.approval
         if asked is None:
-            raise Permanent(
+            raise Conflict(
                 "this job waits for no approval",
                 where=f"job {job.job_key}, {job.state.value}",
                 do="only a canary with `approval: manual` that has passed its gate does",
             )
         if asked.decision != APPROVED and job.state not in JOB_FINAL and job.attempt > asked.attempt:
-            raise Permanent(
+            raise Conflict(
                 "the canary of this run has not been judged yet",
                 where=f"job {job.job_key}, {job.state.value}",
                 do="answer once it asks (event NeedsApproval); `tallybatch show` says when it does",

@@ -70,12 +70,12 @@ def run(request: FailInput, ports: Ports) -> SealReply:
 
 
 def _reason(request: FailInput) -> str:
-    """The error's name and message; Step Functions wraps a function's error in JSON."""
+    """The error's message, with its name where that says something; Step Functions wraps a function's error in JSON."""
     name = str(request.error.get("Error", "Unknown"))
     cause = str(request.error.get("Cause", ""))
     with contextlib.suppress(ValueError, AttributeError):
         cause = str(json.loads(cause).get("errorMessage", cause))
-    return f"{name}: {cause}"[:1000]
+    return (cause if name == "Permanent" else f"{name}: {cause}")[:1000]
 
 
 def _manifest(keys: JobKeys, objects: Objects) -> Manifest | None:

@@ -46,6 +46,13 @@ def write_problems(path: Path, bad: BadInput) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
+def _reason(refusal: Refusal, where: str) -> str:
+    if refusal.bad_count == 1 and refusal.problems:
+        return f"{refusal.what}{where}: {refusal.problems[0]}"
+    first = f"; first: {refusal.problems[0]}" if refusal.problems else ""
+    return f"{refusal.what}{where}: {refusal.bad_count:,} problems{first}"
+
+
 def refuse(
     refusal: Refusal, source: ObjectInfo, objects: Objects, ledger: Ledger, events: Events, clock: Clock
 ) -> dict[str, Any]:
@@ -68,8 +75,7 @@ def refuse(
         created_at=now,
         updated_at=now,
         source_uri=objects.uri(source.key),
-        reason=f"{refusal.what}{where}: {refusal.bad_count} problem{'s' * (refusal.bad_count != 1)}"
-        + (f"; first: {refusal.problems[0]}" if refusal.problems else ""),
+        reason=_reason(refusal, where),
         report=objects.uri(keys.report_html),
         drop=drop_version(source),
         counts=dict.fromkeys(("succeeded", "reused", "failed", "missing", "unknown", "duplicate", "in_review"), 0),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tallybatch.contracts import ResumeReply, ResumeRequest
 from tallybatch.domain.closure import Closure
-from tallybatch.domain.errors import Conflict, NotFound
+from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.lifecycle import JOB_FINAL, NOT_BEGUN, JobState
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Clock, Executions, Ledger, Objects
@@ -35,7 +35,8 @@ class Ports:
 
 
 def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
-    """Raises `NotFound` for a job that is not there or whose input was refused, `Conflict` for a completed one."""
+    """Raises `NotFound` for a job that is not there, `BadInput` for one whose input was refused, `Conflict` for a
+    completed one."""
     job = job_of(ports.ledger, request.job_key)
     if job.dry_run:
         raise Conflict(
@@ -50,10 +51,10 @@ def run(request: ResumeRequest, ports: Ports) -> ResumeReply:
             do="to have a published record withdrawn or asked again, decide so with `tallybatch review resolve`",
         )
     if not job.execution_name:
-        raise NotFound(
+        raise BadInput(
             "the job's input was refused, so there is nothing to go on with",
+            [Problem(job.reason)],
             where=f"job {job.job_key}",
-            why=job.reason,
             do="mend the file and drop it again",
         )
     context = load_job(ports.objects, job.tenant, job.job_key)

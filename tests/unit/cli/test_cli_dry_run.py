@@ -26,6 +26,10 @@ def test_a_dry_run_tells_what_the_job_would_take_and_a_real_one_starts_it(operat
     assert "dry run" in operator.run("show", job_key).out
     assert operator.pipeline.simulator.control.journal()["creates"] == []
 
+    people = operator.run(*words, "--dry-run").out
+    assert "input tokens" in people and "hours" in people
+    assert "{" not in people, "no raw structure"
+
     real = operator.run(*words, "--follow", "--json")
 
     assert real.code == 0, real.err

@@ -183,7 +183,9 @@ def test_report_of_a_completed_job(operator: Operator) -> None:
     job = operator.completed()
     said = operator.run("report", job.job_key[:10], "--json")
     assert said.json["verdict"].startswith("Closed: 5 of 5")
-    assert "Closed: 5 of 5" in operator.run("report", job.job_key[:10]).out
+    people = operator.run("report", job.job_key[:10]).out
+    assert "Closed: 5 of 5" in people
+    assert f"{said.json['money']['cost_usd']} US dollars" in people
 
 
 def test_report_of_a_refused_file_names_its_bad_lines(operator: Operator) -> None:

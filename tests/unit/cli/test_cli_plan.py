@@ -48,6 +48,9 @@ def test_given_bad_lines_when_planned_then_each_is_named_and_the_exit_code_says_
     assert said.json["bad_lines"]["count"] == 2
     assert {row["line"] for row in said.json["bad_lines"]["first"]} == {4, 5}
     assert "2 bad lines" in said.json["refused"][0]
+    assert said.json["plan"]["records"] == 3, "the second of a doubled key is bad and counts no more than once"
+    people = operator.run("plan", here / "films.jsonl", "--spec", here / "genre.yaml")
+    assert "3 without the bad lines" in people.out
 
 
 def test_given_no_price_or_too_small_a_limit_when_planned_then_both_are_reasons_to_refuse(
@@ -73,7 +76,9 @@ def test_given_a_model_when_its_prices_are_asked_then_each_class_and_tier_is_tol
 
     rows = [(row["class"], row["above"], row["input"], row["output"]) for row in said.json["prices"]]
     assert rows[:2] == [("batch", 0, "0.05", "0.25"), ("batch", 272_000, "0.1", "0.375")]
-    assert operator.run("prices", "openai", "gpt-99", "--json").code == 4
+    unknown = operator.run("prices", "openai", "gpt-99", "--json")
+    assert (unknown.code, unknown.json["error"]["type"]) == (4, "NotFound")
+    assert "prices/prices.yaml" in unknown.err
 
 
 def test_given_a_wrong_file_of_prices_when_asked_then_line_and_key_are_told(here: Path, operator: Operator) -> None:

@@ -42,6 +42,16 @@ def test_without_a_setting_the_defaults_of_each_provider_are_shown(operator: Ope
     assert "0 of no limit" in said.out
 
 
+def test_a_change_is_told_to_people_in_words(operator: Operator) -> None:
+    first = operator.run("quota", "set", "openai", MODEL, "--tokens", "5000000", "--jobs", "none", "--by", "ann")
+    assert "before  the defaults" in first.out
+    assert f"now     {MODEL}: 5,000,000 tokens, no limit of jobs" in first.out
+    operator.run("quota", "set", "openai", "--share", "acme=0.5", "--headroom", "0.2")
+    shown = operator.run("quota", "show", "openai", "--history").out
+    assert "headroom 0.2; acme has a share of 0.5" in shown
+    assert "{" not in first.out + shown
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -58,7 +58,35 @@ def test_given_the_same_file_dropped_again_when_submitted_then_its_job_is_named_
     renamed = operator.run("submit", _file(tmp_path, films(3), "a b+%ü.jsonl"), "--spec", "genre", "--json")
     assert (again.code, again.json["job_key"], again.json["state"]) == (0, first["job_key"], "COMPLETED")
     assert renamed.json["job_key"] == first["job_key"]
+    assert "nothing is sent or paid again" in again.err
     assert operator.pipeline.simulator.control.journal()["creates"] == creates
+
+
+def test_given_bad_lines_that_are_quarantined_when_submitted_then_they_are_told_and_the_report_says_where_they_are(
+    tmp_path: Path, operator: Operator
+) -> None:
+    spec = tmp_path / "genre.yaml"
+    spec.write_text(SPEC.replace("fields: [title]", "fields: [title], on_bad_line: quarantine"))
+    file = _file(tmp_path, films(3) + b"no json\n" + films(1))
+
+    said = operator.run("submit", file, "--spec", spec, "--follow", "--json")
+
+    assert (said.code, said.json["expected"]) == (0, 3)
+    assert "2 bad lines stay behind" in said.err
+    report = operator.run("report", said.json["job_key"], "--json").json
+    assert "2 bad lines of the file are no part of this job" in report["next_steps"][-1]
+    assert report["places"]["bad_lines"] in said.err
+    assert operator.pipeline.objects.get(report["places"]["bad_lines"].removeprefix("s3://bucket/")).count(b"\n") == 2
+
+
+def test_given_a_slash_in_the_dataset_version_when_submitted_then_it_is_the_option_that_is_named(
+    tmp_path: Path, spec_file: Path, operator: Operator
+) -> None:
+    said = operator.run("submit", _file(tmp_path, films(3)), "--spec", spec_file, "--dataset-version", "a/b")
+
+    assert said.code == 3
+    assert "--dataset-version: 'a/b' has a slash" in said.err
+    assert not operator.targets
 
 
 def test_given_other_content_under_the_same_name_when_submitted_then_it_is_the_new_job_that_is_named(

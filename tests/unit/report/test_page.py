@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tallybatch.domain.billing import LINES
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.report import words
 from tallybatch.report.build import Report, job_report
@@ -143,6 +144,42 @@ def test_given_a_closed_job_when_rendered_then_its_numbers_are_in_the_page() -> 
     assert "Anomalies: 1 duplicate_same, 1 model_drift" in text
     assert reports.RESULTS in text and f"{reports.JOB_KEY}/certificate.json" in text
     assert "5 submissions" in text and "6 provider jobs" in text
+
+
+def test_given_a_bill_when_rendered_then_cost_waste_and_what_each_was_for_are_told() -> None:
+    lines = [
+        {"line": "first_success", "cost_usd": "0.9"},
+        {"line": "quality_failure", "cost_usd": "0.3"},
+    ]
+    bill = {"cost_usd": "1.2", "waste_usd": "0.3", "cost_per_accepted_usd": "0.012", "unpriced": 0, "lines": lines}
+
+    page = Page(render({**reports.completed(), "money": bill}))
+
+    assert "Cost $1.2 of it for no accepted answer $0.3 Per accepted record $0.012" in page.text
+    assert "Accepted at the first attempt $0.9" in page.text
+    assert "Answered, but failed its checks $0.3" in page.text
+
+
+def test_given_executions_without_a_price_when_rendered_then_no_sum_is_made_up() -> None:
+    bill: dict[str, Any] = {
+        "cost_usd": None,
+        "waste_usd": None,
+        "cost_per_accepted_usd": None,
+        "unpriced": 7,
+        "lines": [],
+    }
+
+    page = Page(render({**reports.completed(), "money": bill}))
+
+    assert "Cost unknown" in page.text and "7 executions that were paid for have no price" in page.text
+
+
+def test_given_every_line_of_the_bill_when_rendered_then_it_has_words_of_its_own() -> None:
+    bill = {"cost_usd": "9", "lines": [{"line": line, "cost_usd": "1"} for line in LINES]}
+
+    text = Page(render({**reports.completed(), "money": bill})).text
+
+    assert not [line for line in LINES if line in text]
 
 
 def test_given_an_open_job_when_rendered_then_the_gaps_stand_out() -> None:

@@ -119,3 +119,16 @@ def test_given_a_caught_error_when_the_job_fails_then_its_reason_is_the_message_
     assert failed.reason.startswith(reason)
     assert "stackTrace" not in failed.reason
     assert events.kinds() == ["JobFailed"]
+
+
+def test_given_an_error_whose_class_says_nothing_when_the_job_fails_then_its_reason_begins_with_the_message() -> None:
+    raw = payload("stepfunctions/caught-error.json")
+    cause = json.dumps({"errorType": "Permanent", "errorMessage": "tenant acme, 2026-11: over budget"})
+    ledger = MemoryLedger()
+    ledger.put_job(job(state=JobState.SUBMITTING), expected_version=None)
+    ports = fail_job.Ports(MemoryBuckets().bucket(raw["bucket"]), ledger, MemoryEvents(), ManualClock())
+
+    fail_job.run(FailInput.model_validate({**raw, "error": {"Error": "Permanent", "Cause": cause}}), ports)
+
+    failed = ledger.job(raw["job_key"])
+    assert failed is not None and failed.reason == "tenant acme, 2026-11: over budget"
