@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from rich.console import Group, RenderableType
 
 from tallybatch.cli import output
-from tallybatch.cli.options import AsJson, EndpointUrl, StackName, connected
+from tallybatch.cli.options import AsJson, By, EndpointUrl, StackName, connected, person
 from tallybatch.cli.view import iso
 from tallybatch.domain import quotas
 from tallybatch.domain.errors import BadInput, LedgerBusy
@@ -33,7 +32,6 @@ _MOST = 10**15
 _LEAST_SHARE = 0.001
 _NONE = "none"
 _SETTINGS = ("limits", "headroom", "shares")
-By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who sets it; without it, the name of this session.")]
 
 
 @app.command("show")
@@ -113,7 +111,7 @@ def set_(
             shares={tenant: part for tenant, part in kept.items() if part is not None},
         )
 
-    change = _write(name, changed, by or getpass.getuser(), connection.ledger, connection.clock.now())
+    change = _write(name, changed, person(by), connection.ledger, connection.clock.now())
     output.answer(msgspec.to_builtins(change), as_json=as_json, human=_change_page(change))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from tallybatch.cli.files import read_file
 from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.jobs import show_end
-from tallybatch.cli.options import AsJson, EndpointUrl, Follow, JobRef, StackName, connected
+from tallybatch.cli.options import AsJson, By, EndpointUrl, Follow, JobRef, StackName, connected, person
 from tallybatch.cli.reports import stands, what_then
 from tallybatch.cli.stack import RESOLVE_REVIEW, Connection
 from tallybatch.cli.view import iso
-from tallybatch.contracts import LONGEST_NAME, ReviewReply, ReviewRequest
+from tallybatch.contracts import ReviewReply, ReviewRequest
 from tallybatch.domain.errors import NotFound
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JOB_FINAL
@@ -39,21 +38,6 @@ app = typer.Typer(
     help="Records that people decide about: list, export, resolve.\n\n"
     "Example: `tallybatch review export 1f3a9c --out queue.jsonl`",
 )
-
-By = Annotated[
-    str,
-    typer.Option(
-        "--by", metavar="NAME", show_default=False, help="Who asks or decides. Default: the user's name here."
-    ),
-]
-
-
-def person(by: str) -> str:
-    """Who is on record; the name of the user of this machine where none is given."""
-    name = by.strip() or getpass.getuser()
-    if len(name) > LONGEST_NAME:
-        raise typer.BadParameter(f"a name has at most {LONGEST_NAME} characters; this one has {len(name)}")
-    return name
 
 
 @app.command("list")

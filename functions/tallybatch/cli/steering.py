@@ -12,8 +12,7 @@ from tallybatch.cli import output
 from tallybatch.cli.finding import find_job
 from tallybatch.cli.following import follow as follow_job
 from tallybatch.cli.jobs import show_end
-from tallybatch.cli.options import AsJson, EndpointUrl, Follow, JobRef, StackName, connected
-from tallybatch.cli.reviewing import By, person
+from tallybatch.cli.options import AsJson, By, EndpointUrl, Follow, JobRef, StackName, connected, person
 from tallybatch.cli.stack import RESUME_JOB, Connection
 from tallybatch.contracts import ResumeReply, ResumeRequest
 
