@@ -117,7 +117,7 @@ def healthy(endpoint_url: str) -> bool:
 
 def stop(running: Running) -> bool:
     """End it, saving its state. True if it did so in time."""
-    return processes.stop(running, grace_s=30)
+    return processes.stop(running, grace_s=90)
 
 
 def strays(data_dir: Path) -> list[Running]:
