@@ -149,11 +149,12 @@ class Wire:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """What this thread does meanwhile is the test's own."""
+        outer = getattr(self._inside, "wire", False)
         self._inside.wire = True
         try:
             yield
         finally:
-            self._inside.wire = False
+            self._inside.wire = outer
 
     def connected(self, address: object) -> None:
         """A socket of this thread connects."""
@@ -170,7 +171,8 @@ class Wire:
         close: Callable[[R], object],
     ) -> R:
         if not self._task or _of_simulator():
-            return send()
+            with self.aside():  # another thread's task may begin meanwhile
+                return send()
         fault = self._count(label, writes, url)
         if fault is Fault.BEFORE:
             raise self._die()
