@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.budgets import EACH, Budget, BudgetHold, period_of
 from tallybatch.domain.errors import Permanent
 from tallybatch.domain.rows import Job
 from tallybatch.ports import Ledger
 from tallybatch.steps import budget
 from tests.support import rows
-from tests.support.emulated import emulated_at
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock
 from tests.support.rows import hexdigest
@@ -25,20 +23,6 @@ from tests.support.rows import hexdigest
 NOW = 1_795_900_000.0
 MONTH = period_of(NOW)
 INTERLEAVINGS = 1000
-
-
-@pytest.fixture(scope="module")
-def new_dynamodb(emulator: str) -> Callable[[], Ledger]:
-    emulated = emulated_at(emulator)
-    return lambda: DynamoDBLedger(emulated.shared_dynamodb, emulated.new_table())
-
-
-@pytest.fixture(params=["memory", "emulator"])
-def ledger(request: pytest.FixtureRequest) -> Ledger:
-    if request.param == "memory":
-        return MemoryLedger()
-    made: Ledger = request.getfixturevalue("new_dynamodb")()
-    return made
 
 
 def job_of(name: str) -> Job:

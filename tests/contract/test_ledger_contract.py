@@ -8,23 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.rows import NOBODY, Evidence, RecordClaim, RecordRow
 from tallybatch.ports import ClaimOutcome, Ledger
-from tests.support.emulated import emulated_at
-from tests.support.memory_ledger import MemoryLedger
 from tests.support.rows import answer, claim, hexdigest, job, submission
 
 MINE, ACCEPTED, FOREIGN = ClaimOutcome.MINE, ClaimOutcome.ACCEPTED, ClaimOutcome.FOREIGN
-
-
-@pytest.fixture(params=["memory", "emulator"])
-def ledger(request: pytest.FixtureRequest) -> Ledger:
-    if request.param == "memory":
-        return MemoryLedger()
-    emulated = emulated_at(request.getfixturevalue("emulator"))
-    return DynamoDBLedger(emulated.shared_dynamodb, emulated.new_table())
 
 
 def outcomes(ledger: Ledger, *names: str, by: str, attempt: int = 1) -> list[ClaimOutcome]:

@@ -6,38 +6,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tallybatch.adapters.dynamodb_ledger import DynamoDBLedger
 from tallybatch.domain import quotas
 from tallybatch.domain.quota_rows import Amount, Hold, QuotaChange, QuotaPool
 from tallybatch.domain.quotas import ALL
 from tallybatch.ports import Ledger, QuotaMove
 from tallybatch.steps import quota
-from tests.support.emulated import emulated_at
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock
 from tests.support.rows import hexdigest
 
 POOL = "openai"
 LIMITS = {"m": {"tokens": 100}, ALL: {"jobs": 4}}
-
-
-@pytest.fixture(scope="module")
-def new_dynamodb(emulator: str) -> Callable[[], Ledger]:
-    emulated = emulated_at(emulator)
-    return lambda: DynamoDBLedger(emulated.shared_dynamodb, emulated.new_table())
-
-
-@pytest.fixture(params=["memory", "emulator"])
-def ledger(request: pytest.FixtureRequest) -> Ledger:
-    if request.param == "memory":
-        return MemoryLedger()
-    made: Ledger = request.getfixturevalue("new_dynamodb")()
-    return made
 
 
 def wish(name: str, **fields: Any) -> Hold:

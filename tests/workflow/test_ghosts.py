@@ -9,36 +9,19 @@ import pytest
 
 from tallybatch.contracts import JobInput, ShardItem
 from tallybatch.domain.lifecycle import JobState
-from tallybatch.domain.rows import Job, Submission
+from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import CREATE_TIMEOUT_S
 from tallybatch.ports import ProviderApi, ProviderJob
 from tallybatch.steps import submit_shard
 from tallybatch.steps.collect_shard import ghost_prefix
-from tests.support.films import attempt_outcomes, films, histories, report, results, scenario, spec, tokens_of
+from tests.support.films import attempt_outcomes, histories, report, results, scenario, tokens_of
+from tests.support.one_shard import journal, planned, row
 from tests.support.pipeline import RULES, Pipeline
 
 RECORDS = 20
 SETTLED_S = RULES.create_within_s + CREATE_TIMEOUT_S + RULES.settle_window_s
 SLOW = {"validating": 10, "in_progress": 3000, "finalizing": 10, "cancelling": 30}
 QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
-
-
-def submitting(pipeline: Pipeline, **changed: Any) -> ShardItem:
-    """A planned job of one shard."""
-    pipeline.push_spec(spec(**changed))
-    job_key = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(JobInput(tenant="acme", job_key=job_key, bucket="bucket")))
-    return item
-
-
-def row(pipeline: Pipeline, item: ShardItem) -> Submission:
-    found = pipeline.ledger.submission(item.job_key, item.attempt, item.shard_id)
-    assert found is not None
-    return found
-
-
-def journal(pipeline: Pipeline) -> dict[str, Any]:
-    return pipeline.simulator.control.journal()
 
 
 def created(pipeline: Pipeline) -> list[str]:
@@ -76,7 +59,7 @@ def test_given_a_job_hidden_beyond_the_settle_window_when_it_shows_up_then_one_i
     pipeline: Pipeline,
 ) -> None:
     hidden(pipeline)
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
 
     job = finish(pipeline, item)
 
@@ -101,7 +84,7 @@ def test_given_a_bound_job_that_expires_when_its_ghost_has_more_answers_then_the
 ) -> None:
     """The ghost is cancelled late enough to have answered records that the bound job had not come to."""
     hidden(pipeline, {"nth": 2, "fault": "expire", "done": 0.1, "durations": {**QUICK, "in_progress": 1200}})
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
 
     job = finish(pipeline, item)
 
@@ -129,7 +112,7 @@ def test_given_a_ghost_that_was_never_seen_when_the_bound_job_is_collected_then_
 ) -> None:
     """No sweep, and nobody resolves after the second create: only the collection looks."""
     hidden(pipeline)
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
 
     pipeline.run_shard(item)
 
@@ -142,7 +125,7 @@ def test_given_a_create_that_is_carried_out_twice_when_resolved_then_the_older_i
 ) -> None:
     """As after an SDK, or a proxy, that repeats what it should not: two jobs with one marker."""
     scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "lost_reply"}], durations=QUICK)
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     pipeline.wait(5)
     twin_of(pipeline, item)
@@ -190,7 +173,7 @@ def test_given_a_worker_that_wakes_with_its_reply_after_the_next_generation_when
         jobs=[{"fault": "invisible_in_list_for_s:10000", "durations": SLOW}],
         durations=QUICK,
     )
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
     awake = pipeline.provider
 
     def others_go_on() -> None:
@@ -212,7 +195,7 @@ def test_given_a_worker_that_wakes_with_its_reply_after_the_next_generation_when
 def test_given_a_worker_and_one_who_resolves_when_both_have_the_same_job_then_it_is_no_ghost_of_itself(
     pipeline: Pipeline,
 ) -> None:
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
     awake = pipeline.provider
 
     def another_resolves() -> None:
@@ -230,7 +213,7 @@ def test_given_a_ghost_that_shows_up_while_the_results_are_fetched_when_collecte
     pipeline: Pipeline,
 ) -> None:
     scenario(pipeline.simulator.control, durations=QUICK)
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     pipeline.wait(100)
     pipeline.poll(item)
@@ -266,7 +249,7 @@ def test_given_any_providers_id_when_a_ghosts_channels_are_named_then_they_fit_a
 
 def test_given_a_marker_when_its_submission_is_looked_up_then_every_generation_leads_there(pipeline: Pipeline) -> None:
     scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "drop_before"}])
-    item = submitting(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     first = row(pipeline, item).submission_key
     pipeline.run_shard(item)

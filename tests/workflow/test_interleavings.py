@@ -15,9 +15,12 @@ from tallybatch.domain.submitting import CREATE_TIMEOUT_S, generation_key
 from tallybatch.ports import ProviderState
 from tallybatch.steps import cancel_job
 from tests.support.films import scenario
-from tests.support.hooked import RECORDS, Hooked, finish, journal, planned, row
+from tests.support.hooked import Hooked
 from tests.support.memory_objects import MemoryObjects
+from tests.support.one_shard import finish, journal, planned, row
 from tests.support.pipeline import RULES, Pipeline
+
+RECORDS = 20
 
 QUICK = {"validating": 10, "in_progress": 60, "finalizing": 10, "cancelling": 60}
 SETTLED_S = RULES.create_within_s + CREATE_TIMEOUT_S + RULES.settle_window_s
@@ -36,7 +39,7 @@ def test_given_a_job_that_has_ended_and_then_has_not_when_collected_then_its_res
 ) -> None:
     """As from a replica that lags behind: a job without results would have all its records paid for again."""
     pipeline = line(simulator, provider)
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     pipeline.wait(100)
     assert pipeline.poll(item).status == "terminal"
@@ -62,7 +65,7 @@ def test_given_a_job_that_fails_for_lack_of_quota_when_its_deadline_passes_then_
 ) -> None:
     """The row has the job that failed, and no other comes: what is out of quota for good must end."""
     pipeline = line(simulator, quota={"enqueued_tokens": {"*": 1}})
-    item = planned(pipeline, deadline="1h")
+    item = planned(pipeline, RECORDS, deadline="1h")
 
     job = finish(pipeline, item)
 
@@ -78,7 +81,7 @@ def test_given_a_look_that_begins_before_the_window_has_settled_when_it_ends_aft
 ) -> None:
     """A job may come into the list behind the walker's back, on the page that was read first."""
     pipeline = line(simulator, calls=[{"on": "create", "fault": "drop_before"}])
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     settled_at = row(pipeline, item).create_by + CREATE_TIMEOUT_S + RULES.settle_window_s
     pipeline.wait(settled_at - pipeline.clock.now() - 50)
@@ -103,7 +106,7 @@ def test_given_a_create_that_was_never_sent_when_the_job_has_ended_then_its_toke
     simulator: SimulatorServer, ended: str
 ) -> None:
     pipeline = line(simulator, "bedrock", calls=[{"on": "create", "fault": "drop_before"}])
-    item = planned(pipeline, deadline="1h")
+    item = planned(pipeline, RECORDS, deadline="1h")
     pipeline.submit(item)
     if ended == "cancelled":
         cancel_job.run(item.job_key, pipeline.ledger, pipeline.clock)
@@ -121,7 +124,7 @@ def test_given_a_create_whose_reply_was_lost_when_the_job_has_ended_then_its_job
     simulator: SimulatorServer, ended: str
 ) -> None:
     pipeline = line(simulator, "bedrock", calls=[{"on": "create", "fault": "lost_reply"}])
-    item = planned(pipeline, deadline="1h")
+    item = planned(pipeline, RECORDS, deadline="1h")
     pipeline.submit(item)
     if ended == "cancelled":
         cancel_job.run(item.job_key, pipeline.ledger, pipeline.clock)
@@ -139,7 +142,7 @@ def test_given_a_refusal_that_comes_after_another_worker_has_sent_the_token_when
 ) -> None:
     """Each call with one token has an answer of its own: a refused one says nothing of the other's."""
     pipeline = line(simulator, "bedrock")
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     awake = pipeline.provider
 
     def refused(inner: Any, **asked: Any) -> Any:
@@ -178,7 +181,7 @@ def test_given_a_duplicate_that_a_late_worker_notes_after_the_reconciliation_whe
     """An execution that was started twice: one collects long after the other has sealed the job."""
     late = {"fault": "invisible_in_list_for_s:9000", "durations": {**QUICK, "in_progress": 20_000}}
     pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}], jobs=[late])
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     assert finish(pipeline, item).state.value == "COMPLETED"
     pipeline.wait(9000)
 
@@ -201,7 +204,7 @@ def test_given_a_duplicate_of_a_submission_that_ends_without_a_job_when_swept_th
     hidden = {"fault": f"invisible_in_list_for_s:{SETTLED_S + 60}"}
     busy = {"on": "create", "nth": 2, "count": "always", "fault": "status:429"}
     pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}, busy], jobs=[hidden])
-    item = planned(pipeline, deadline="1h")
+    item = planned(pipeline, RECORDS, deadline="1h")
     pipeline.submit(item)
     while row(pipeline, item).generation == 1:
         pipeline.wait(30)
@@ -223,10 +226,10 @@ def test_given_two_stacks_of_one_account_with_the_same_file_when_both_work_then_
     simulator: SimulatorServer, provider: str
 ) -> None:
     first = line(simulator, provider)
-    item = planned(first)
+    item = planned(first, RECORDS)
     first.submit(item)
     second = Pipeline(simulator, provider_name=provider, objects=MemoryObjects("another"))
-    same = planned(second)
+    same = planned(second, RECORDS)
     assert same.job_key == item.job_key
 
     second.submit(same)
@@ -240,9 +243,9 @@ def test_given_two_stacks_with_the_same_file_when_one_create_is_not_heard_then_t
     simulator: SimulatorServer,
 ) -> None:
     first = line(simulator, calls=[{"on": "create", "nth": 2, "fault": "drop_before"}])
-    first.submit(planned(first))
+    first.submit(planned(first, RECORDS))
     second = Pipeline(simulator, objects=MemoryObjects("another"))
-    same = planned(second)
+    same = planned(second, RECORDS)
 
     assert [second.submit(same).status, second.submit(same).status] == ["unknown", "unknown"]
     assert row(second, same).submission_key == generation_key(row(second, same), 1)
@@ -254,7 +257,7 @@ def test_given_a_job_that_shows_up_while_the_next_generation_is_prepared_when_a_
     """Absence was proven, and was wrong: the claim of the next generation meets the row as the sweep left it."""
     hidden = {"fault": f"invisible_in_list_for_s:{SETTLED_S + 60}"}
     pipeline = line(simulator, calls=[{"on": "create", "fault": "lost_reply"}], jobs=[hidden])
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     awake = pipeline.provider
 
@@ -282,7 +285,7 @@ def test_given_a_job_that_has_ended_when_a_cancel_comes_at_once_then_all_its_ans
     simulator: SimulatorServer, provider: str
 ) -> None:
     pipeline = line(simulator, provider)
-    item = planned(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.submit(item)
     awake = pipeline.provider
 

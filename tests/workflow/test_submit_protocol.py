@@ -9,30 +9,15 @@ from typing import Any
 
 import pytest
 
-from tallybatch.contracts import JobInput, ShardItem
 from tallybatch.domain.errors import ProviderUnavailable
 from tallybatch.domain.lifecycle import SubmissionState
 from tallybatch.domain.rows import Job, Submission
 from tallybatch.domain.submitting import CREATE_TIMEOUT_S
 from tests.support.films import classes, films, report, scenario, spec
+from tests.support.one_shard import planned, row
 from tests.support.pipeline import RULES, Pipeline
 
 RECORDS = 12
-
-
-def prepared(pipeline: Pipeline, **changed: Any) -> ShardItem:
-    """A job with one shard, planned and not yet submitted."""
-    pipeline.push_spec(spec(**changed))
-    job_key = pipeline.drop(films(RECORDS))["job_key"]
-    request = JobInput(tenant="acme", job_key=job_key, bucket=pipeline.objects.bucket)
-    (item,) = pipeline.items(pipeline.plan(request))
-    return item
-
-
-def row(pipeline: Pipeline, item: ShardItem) -> Submission:
-    found = pipeline.ledger.submission(item.job_key, item.attempt, item.shard_id)
-    assert found is not None
-    return found
 
 
 def creates(pipeline: Pipeline) -> list[dict[str, Any]]:
@@ -51,7 +36,7 @@ def test_given_a_create_that_is_carried_out_after_its_caller_gave_up_when_resolv
 ) -> None:
     pipeline.provider = pipeline.openai(create_timeout_s=0.3)
     scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "delay_s:0.8"}])
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
 
     assert pipeline.submit(item).status == "unknown"
     assert creates(pipeline) == []
@@ -70,7 +55,7 @@ def test_given_a_create_that_never_happened_when_the_settle_window_has_passed_th
     pipeline: Pipeline, fault: str
 ) -> None:
     scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": fault}])
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
     began = pipeline.clock.now()
 
     pipeline.run_shard(item)
@@ -96,7 +81,7 @@ def test_given_a_walk_that_is_cut_short_when_the_window_has_passed_then_absence_
             {"on": "list", "fault": "empty_page", "count": 60},
         ],
     )
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
     settled_s = RULES.create_within_s + CREATE_TIMEOUT_S + RULES.settle_window_s
     began = pipeline.clock.now()
 
@@ -114,7 +99,7 @@ def test_given_a_walk_that_is_cut_short_when_the_window_has_passed_then_absence_
 def test_given_workers_that_submit_one_shard_at_once_when_they_race_then_one_creates(
     pipeline: Pipeline, workers: int
 ) -> None:
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
     barrier = threading.Barrier(workers)
     replies: list[str] = []
 
@@ -142,7 +127,7 @@ def test_given_a_create_refused_for_the_rate_when_it_waits_then_as_long_as_told_
     scenario(
         pipeline.simulator.control, calls=[{"on": "create", "fault": "status:429", "retry_after_s": 77, "count": 2}]
     )
-    item = prepared(pipeline, max_attempts=1)
+    item = planned(pipeline, RECORDS, max_attempts=1)
 
     first = pipeline.submit(item)
     too_early = pipeline.submit(item)
@@ -222,7 +207,7 @@ class Slow:
 def test_given_a_worker_that_claims_and_falls_asleep_when_it_wakes_too_late_then_it_does_not_create(
     pipeline: Pipeline, asleep_s: float, made: int
 ) -> None:
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
     pipeline.ledger = Slow(pipeline, asleep_s)  # type: ignore[assignment]
 
     reply = pipeline.submit(item)
@@ -234,7 +219,7 @@ def test_given_a_worker_that_claims_and_falls_asleep_when_it_wakes_too_late_then
 
 
 def test_given_a_provider_that_cannot_be_reached_when_submitted_then_nothing_is_claimed(pipeline: Pipeline) -> None:
-    item = prepared(pipeline)
+    item = planned(pipeline, RECORDS)
     working = pipeline.provider
     pipeline.provider = pipeline.openai()
     pipeline.provider._base_url = "http://127.0.0.1:9/v1"

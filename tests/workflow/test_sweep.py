@@ -13,10 +13,10 @@ from infra.local.simulator.server import SimulatorServer
 from tallybatch.contracts import FailInput, JobInput, ShardItem, SweepReply
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.quotas import ADMISSION
-from tallybatch.domain.rows import Submission
 from tallybatch.steps.sweep import MAX_RUNS, UNTOUCHED_S
 from tests.support.bedrock import NOVA, converse
 from tests.support.films import films, report, scenario, spec, tokens_of
+from tests.support.one_shard import journal, planned, row
 from tests.support.orphans import create_behind_the_back
 from tests.support.pipeline import RULES, Pipeline
 
@@ -32,21 +32,9 @@ def behind_the_back(pipeline: Pipeline, marker: str = MARKER) -> str:
 
 def submitted(pipeline: Pipeline, **changed: Any) -> ShardItem:
     """A job whose one shard was handed over, whatever came of it."""
-    pipeline.push_spec(spec(**changed))
-    job_key = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(JobInput(tenant="acme", job_key=job_key, bucket="bucket")))
+    item = planned(pipeline, RECORDS, **changed)
     pipeline.submit(item)
     return item
-
-
-def row(pipeline: Pipeline, item: ShardItem) -> Submission:
-    found = pipeline.ledger.submission(item.job_key, item.attempt, item.shard_id)
-    assert found is not None
-    return found
-
-
-def journal(pipeline: Pipeline) -> dict[str, Any]:
-    return pipeline.simulator.control.journal()
 
 
 def execute(pipeline: Pipeline, name: str) -> None:
