@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from io import BytesIO
+from itertools import chain
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
+"""Small enough that what is made of a chunk stays in the processor's cache."""
 BOM = b"\xef\xbb\xbf"
 """A byte order mark in UTF-8."""
 
 
-def newline_split(chunks: Iterable[bytes], *, cut_at: int = 0) -> Iterator[bytes]:
-    """Each line without its newline; a last line without one is a line too.
+def newline_blocks(chunks: Iterable[bytes], *, cut_at: int = 0) -> Iterator[list[bytes]]:
+    """The lines that end in each chunk, without their newlines; a last line without one is a line too.
 
     With `cut_at`, a line longer than that many bytes is cut there or somewhat later, so that a file without
     newlines cannot fill the memory.
     """
     rest = b""
     for chunk in chunks:
-        pieces = chunk.split(b"\n")
-        if rest:
-            pieces[0] = rest + pieces[0]
-        rest = pieces.pop()
+        # `readlines` finds a newline with memchr, some 16 bytes at a time; `split` looks at byte after byte.
+        lines = BytesIO(rest + chunk).readlines()
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         if cut_at and len(rest) > cut_at:
             rest = rest[: cut_at + 1]
-        yield from pieces
+        if lines:
+            yield [line[:-1] for line in lines]
     if rest:
-        yield rest
+        yield [rest]
+
+
+def newline_split(chunks: Iterable[bytes], *, cut_at: int = 0) -> Iterator[bytes]:
+    """As `newline_blocks`, line by line."""
+    return chain.from_iterable(newline_blocks(chunks, cut_at=cut_at))
