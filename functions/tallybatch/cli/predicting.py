@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tallybatch.domain.identity import input_manifest_hash, job_key
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
-from tallybatch.domain.lines import newline_split
+from tallybatch.domain.lines import newline_blocks
 from tallybatch.domain.preparation import Preparation, Quarantine, prepare
 from tallybatch.domain.shards import ShardLimits
 from tallybatch.domain.source_stream import SourceStream
@@ -57,7 +57,7 @@ def prepared_file(
     with file.open("rb") as stream:
         source = SourceStream(stream, gzipped=file.name.endswith(".gz"))
         return prepare(
-            newline_split(source.chunks(), cut_at=MAX_LINE_BYTES),
+            newline_blocks(source.chunks(), cut_at=MAX_LINE_BYTES),
             reader=record_reader(spec, tenant, formats),
             limits=ShardLimits(spec.shards.max_records, spec.shards.max_bytes),
             folder=folder,

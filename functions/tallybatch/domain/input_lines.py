@@ -1,6 +1,6 @@
-"""Read and check one line of an input file: the first half of the record loop, so it is written for speed.
+"""Read and check lines of an input file: the first half of the record loop, so it takes many lines at once.
 
-A line is refused with a code and a reason; nothing here raises for bad input.
+A line is refused with a code and a reason. Where one of many is, the reason is that of the first to fail a check.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import msgspec
@@ -36,26 +38,42 @@ class LineRefused(Exception):
 
 
 def decode_object(line: bytes) -> dict[str, Any]:
-    """The JSON object on a line, with every fault that a lenient parser would hide refused.
+    """As `decode_objects`, of a single line."""
+    return decode_objects([line])[0]
+
+
+def decode_objects(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The JSON object on each line, with every fault that a lenient parser would hide refused.
 
     Integers of any size come through unchanged. Raises `LineRefused`.
     """
-    if len(line) > MAX_LINE_BYTES:
+    if max(map(len, lines)) > MAX_LINE_BYTES:
         raise LineRefused("line_too_long", f"the line is longer than {MAX_LINE_BYTES:,} bytes")
     try:
-        value = _decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        _refuse_undecodable(line, error)
-    if type(value) is not dict:
-        raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(value)}")
-    kinds = list(map(type, value.values()))
-    if (dict in kinds or list in kinds) and _is_deep(value):
+        objects = list(map(_decode, lines))
+    except (msgspec.DecodeError, RecursionError):
+        objects = list(map(_decode_slowly, lines))
+    if set(map(type, objects)) != {dict}:
+        stranger = next(value for value in objects if type(value) is not dict)
+        raise LineRefused("not_an_object", f"a JSON object is needed, this is {_kind(stranger)}")
+    kinds = list(map(type, chain.from_iterable(map(dict.values, objects))))
+    if (dict in kinds or list in kinds) and any(map(_is_deep, objects)):
         raise LineRefused("too_deep", _TOO_DEEP)
-    # Each key and each string takes two quotes. A flat object whose quotes are just those of the keys and strings
-    # that arrived cannot hold a key twice; anything else (nested, escaped quotes) is looked at slowly.
-    if line.count(b'"') != 2 * (len(value) + kinds.count(str)):
-        _check_keys_slowly(line)
-    return value
+    # Each key and each string takes two quotes. Flat objects whose quotes are just those of the keys and strings
+    # that arrived cannot hold a key twice; any others (nested, escaped quotes) are looked at slowly.
+    if b"".join(lines).count(b'"') != 2 * (sum(map(len, objects)) + kinds.count(str)):
+        for line, value in zip(lines, objects, strict=True):
+            if line.count(b'"') != 2 * (len(value) + list(map(type, value.values())).count(str)):
+                _check_keys_slowly(line)
+    return objects
+
+
+def read_keys(values: Sequence[Any]) -> list[str]:
+    """`read_key` of each. Raises `LineRefused`."""
+    if set(map(type, values)) == {str} and all(values) and all(map(str.isprintable, values)):  # noqa: SIM102
+        if max(map(len, values)) <= MAX_KEY_LENGTH:
+            return list(values)
+    return list(map(read_key, values))
 
 
 def read_key(value: Any) -> str:
@@ -111,6 +129,13 @@ def _is_deep(value: Any) -> bool:
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def _decode_slowly(line: bytes) -> Any:
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        _refuse_undecodable(line, error)
 
 
 def _refuse_undecodable(line: bytes, error: Exception) -> NoReturn:

@@ -22,11 +22,10 @@ from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN_PROBLEMS = 100
-_BATCH_BYTES = 1 << 18
 
 
 class Reader(Protocol):
-    def read(self, line: bytes) -> Prepared: ...
+    def read(self, lines: Sequence[bytes]) -> Prepared: ...
 
 
 class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,13 +112,24 @@ class Quarantine:
     is in line order as the file is, by the bytes of those that were found to be bad only at the end."""
 
     def __init__(self, first: Preparation, folder: Path) -> None:
-        self.numbers = first.bad_line_numbers
+        self._numbers = first.bad_line_numbers
         self.bad_lines = folder / "quarantined.jsonl"
         self._found = first.bad_lines.open("rb")
         self._file = self.bad_lines.open("wb")
 
-    def take(self, line: bytes) -> None:
-        """The next bad line of the file."""
+    def leave_out(self, lines: list[bytes], numbers: Sequence[int]) -> tuple[list[bytes], Sequence[int]]:
+        """The lines to go on with, of the next ones of the file."""
+        if self._numbers.isdisjoint(numbers):
+            return lines, numbers
+        kept = []
+        for line, number in zip(lines, numbers, strict=True):
+            if number in self._numbers:
+                self._take(line)
+            else:
+                kept.append((line, number))
+        return [line for line, _ in kept], [number for _, number in kept]
+
+    def _take(self, line: bytes) -> None:
         text = self._found.readline()
         bad = _decode(text)
         self._file.write(text if bad.raw or bad.raw_base64 else msgspec.json.encode(_with_raw(bad, line)) + b"\n")
@@ -136,26 +146,38 @@ def _with_raw(bad: BadLine, raw: bytes) -> BadLine:
         return msgspec.structs.replace(bad, raw_base64=base64.b64encode(raw).decode())
 
 
-class _Batch:
-    """Records on their way to the index and the shards: handed on many at a time, which costs less for each."""
+class _Intake:
+    """Takes the lines of the file in order: each goes on to the key index and the shards, or to the bad lines."""
 
-    def __init__(self, keys: KeyIndex, writer: ShardWriter) -> None:
-        self._keys = keys
-        self._writer = writer
-        self.records: list[tuple[int, Prepared]] = []
-        """Line numbers and records."""
+    def __init__(self, reader: Reader, keys: KeyIndex, writer: ShardWriter, bad: _BadLines, max_bytes: int) -> None:
+        self._read, self._keys, self._writer, self._bad = reader.read, keys, writer, bad
+        self._max_bytes = max_bytes
         self.total = 0
+        """Records."""
 
-    def flush(self) -> None:
-        records = self.records
-        self._keys.extend([record.business_key for _, record in records], [number for number, _ in records])
-        self._writer.extend([record.line for _, record in records], [record.request_bytes for _, record in records])
-        self.total += len(records)
-        records.clear()
+    def take(self, lines: list[bytes], numbers: Sequence[int]) -> None:
+        """Lines with their numbers, together if all are good, else each half by itself."""
+        if not lines:
+            return
+        try:
+            prepared = self._read(lines)
+            if (largest := max(prepared.request_bytes)) > self._max_bytes:
+                raise _too_large(largest, self._max_bytes)
+        except LineRefused as refused:
+            if len(lines) == 1:
+                self._bad.add(BadLine(numbers[0], refused.code, refused.reason), lines[0])
+                return
+            half = len(lines) // 2
+            self.take(lines[:half], numbers[:half])
+            self.take(lines[half:], numbers[half:])
+            return
+        self._keys.extend(prepared.business_keys, list(numbers))
+        self._writer.extend(prepared.lines, prepared.request_bytes)
+        self.total += len(lines)
 
 
 def prepare(
-    lines: Iterable[bytes],
+    blocks: Iterable[list[bytes]],
     *,
     reader: Reader,
     limits: ShardLimits,
@@ -165,47 +187,34 @@ def prepare(
 ) -> Preparation:
     """Read all lines; write shard files and bad_lines.jsonl into `folder`.
 
-    `lines` may raise `BrokenFile` where the file itself breaks off (a truncated gzip); that becomes a bad line too.
-    `quarantine` takes the lines to leave out, in the second pass over a file.
+    `blocks` of lines may raise `BrokenFile` where the file itself breaks off (a truncated gzip); that becomes a bad
+    line too. `quarantine` takes the lines to leave out, in the second pass over a file.
     """
     bad = _BadLines(folder / "bad_lines.jsonl", keep_raw)
     keys = KeyIndex(folder)
     writer = ShardWriter(folder, limits)
-    batch = _Batch(keys, writer)
-    read, take = reader.read, batch.records.append
-    max_bytes = limits.max_bytes
-    skip: frozenset[int] = quarantine.numbers if quarantine else frozenset()
-    number = held = 0
+    intake = _Intake(reader, keys, writer, bad, limits.max_bytes)
+    number = 0
     try:
-        for number, line in enumerate(lines, 1):
-            if number == 1 and (whole := _wrong_format(line)):
+        for lines in blocks:
+            if number == 0 and (whole := _wrong_format(lines[0])):
+                number = 1
                 bad.refuse_file(BadLine(0, *whole))
                 break
-            if number in skip:
-                quarantine.take(line)  # type: ignore[union-attr]
-                continue
-            try:
-                prepared = read(line)
-                if prepared.request_bytes > max_bytes:
-                    raise _too_large(prepared, max_bytes)
-            except LineRefused as refused:
-                bad.add(BadLine(number, refused.code, refused.reason), line)
-                continue
-            take((number, prepared))
-            held += len(line)
-            if held >= _BATCH_BYTES:
-                batch.flush()
-                held = 0
+            numbers: Sequence[int] = range(number + 1, number + len(lines) + 1)
+            number += len(lines)
+            if quarantine is not None:
+                lines, numbers = quarantine.leave_out(lines, numbers)
+            intake.take(lines, numbers)
     except BrokenFile as broken:
         bad.refuse_file(BadLine(number + 1, broken.code, broken.reason))
-    batch.flush()
-    if not batch.total and not bad.count:
+    if not intake.total and not bad.count:
         bad.refuse_file(BadLine(0, "empty_file", "the file holds no record"))
     bad.close([_twice(found) for found in keys.duplicates()])
     return Preparation(
         shards=writer.close(),
         lines=number,
-        records=batch.total,
+        records=intake.total,
         bad_count=bad.count,
         bad_by_code=bad.by_code,
         problems=tuple(bad.shown),
@@ -229,8 +238,8 @@ class BrokenFile(Exception):
         self.reason = reason
 
 
-def _too_large(record: Prepared, max_bytes: int) -> LineRefused:
-    reason = f"its request has {record.request_bytes:,} bytes; a shard may have {max_bytes:,}"
+def _too_large(request_bytes: int, max_bytes: int) -> LineRefused:
+    reason = f"its request has {request_bytes:,} bytes; a shard may have {max_bytes:,}"
     return LineRefused("record_too_large", reason)
 
 

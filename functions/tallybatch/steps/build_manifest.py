@@ -24,7 +24,7 @@ from tallybatch.domain.errors import BadInput, Conflict, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
-from tallybatch.domain.lines import newline_split
+from tallybatch.domain.lines import newline_blocks
 from tallybatch.domain.manifest import Manifest, SourceSnapshot, describe
 from tallybatch.domain.plan import JobPlan, plan_of
 from tallybatch.domain.preparation import Preparation, Quarantine, Reader, prepare
@@ -153,7 +153,7 @@ def _read_source(
     with ports.objects.open(info.key, version_id=info.version_id, etag=info.etag) as stream:
         source = SourceStream(stream, gzipped=drop.place.gzipped)
         prepared = prepare(
-            newline_split(source.chunks(), cut_at=MAX_LINE_BYTES),
+            newline_blocks(source.chunks(), cut_at=MAX_LINE_BYTES),
             reader=reader,
             limits=limits,
             folder=folder,

@@ -8,17 +8,20 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tallybatch.adapters.providers.openai import OpenAIFormat
 from tallybatch.domain.identity import RecordIdentity
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
-from tallybatch.domain.lines import newline_split
+from tallybatch.domain.lines import newline_blocks
 from tallybatch.domain.preparation import Preparation, Quarantine, prepare
-from tallybatch.domain.records import RecordReader, ShardRecord, decode_record
+from tallybatch.domain.records import RecordReader, ShardRecord, decode_record, encode_sorted
 from tallybatch.domain.shards import ShardLimits, read_zstd_lines
 from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec_file import parse_spec
@@ -41,8 +44,8 @@ def prepare_bytes(
 ) -> Preparation:
     reader = RecordReader(key="id", fields=("title",), source_version="", identity=IDENTITY, measure=measure)
     source = SourceStream(io.BytesIO(body), gzipped=gzipped)
-    lines = newline_split(source.chunks(), cut_at=MAX_LINE_BYTES)
-    return prepare(lines, reader=reader, limits=limits, folder=folder, quarantine=quarantine, keep_raw=keep_raw)
+    blocks = newline_blocks(source.chunks(), cut_at=MAX_LINE_BYTES)
+    return prepare(blocks, reader=reader, limits=limits, folder=folder, quarantine=quarantine, keep_raw=keep_raw)
 
 
 def bad_lines(done: Preparation) -> list[dict[str, Any]]:
@@ -336,6 +339,34 @@ def test_given_limits_when_prepared_then_the_shards_keep_to_them(tmp_path: Path)
     ]
 
 
+GOOD_AND_BAD = [
+    *(film(f"k{number}", "x" * number) for number in range(20)),
+    *(film(number, 7) for number in range(10)),
+    *(b'{"id":"%d","title":"\\"","more":{"a":[1,"b"]}}' % number for number in range(10, 20)),
+    *(line for _, line, *_ in BAD_THIRD_LINES if line is not TWO_MEGABYTES),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(GOOD_AND_BAD), min_size=1, max_size=40))
+def test_given_good_and_bad_lines_when_read_together_then_each_is_what_it_is_alone(lines: list[bytes]) -> None:
+    def shown(blocks: list[list[bytes]]) -> Any:
+        with TemporaryDirectory() as folder:
+            reader = RecordReader(
+                key="id",
+                fields=("title",),
+                source_version="",
+                identity=IDENTITY,
+                measure=lambda values: 10 + len(encode_sorted(values)),
+                around=10,
+            )
+            done = prepare(blocks, reader=reader, limits=ShardLimits(7, 300), folder=Path(folder))
+            shards = [(shard.sha256, shard.record_count, shard.request_bytes) for shard in done.shards]
+            return shards, done.records, done.lines, done.problems, bad_lines(done)
+
+    assert shown([lines]) == shown([[line] for line in lines])
+
+
 @pytest.mark.parametrize("number", [2**64, 2**64 + 1, 2**128 + 1, -(2**64) - 1, 10**40])
 def test_given_a_number_beyond_64_bits_when_prepared_then_prompt_and_shard_hold_its_digits(
     number: int, tmp_path: Path
@@ -349,7 +380,7 @@ def test_given_a_number_beyond_64_bits_when_prepared_then_prompt_and_shard_hold_
 
     reader = RecordReader(key="id", fields=("n", "deep"), source_version="", identity=IDENTITY, measure=measure)
     line = b'{"id":"a","n":%d,"deep":{"list":[%d]}}' % (number, number)
-    done = prepare([line], reader=reader, limits=LIMITS, folder=tmp_path)
+    done = prepare([[line]], reader=reader, limits=LIMITS, folder=tmp_path)
     assert seen == [f"{number} {number}"]
     with done.shards[0].path.open("rb") as file:
         (stored,) = read_zstd_lines(file)

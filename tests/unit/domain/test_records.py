@@ -32,15 +32,15 @@ def reader(key: str = "id", fields: tuple[str, ...] = ("title",), source_version
 
 def read(line: str | dict[str, Any], **how: Any) -> tuple[Prepared, ShardRecord]:
     text = line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)
-    prepared = reader(**how).read(text.encode())
-    return prepared, decode_record(prepared.line)
+    prepared = reader(**how).read([text.encode()])
+    return prepared, decode_record(prepared.lines[0])
 
 
 def test_given_a_line_when_read_then_the_shard_line_holds_keys_and_used_fields_only() -> None:
     prepared, record = read({"id": 7, "secret": "x", "title": "Heat", "year": 1995}, fields=("year", "title"))
     assert json.loads(bytes(record.input)) == {"title": "Heat", "year": 1995}
-    assert (prepared.business_key, record.business_key) == ("7", "7")
-    assert b"secret" not in prepared.line
+    assert (prepared.business_keys, record.business_key) == (["7"], "7")
+    assert b"secret" not in prepared.lines[0]
     assert record.source_version == hashlib.sha256(b'{"title":"Heat","year":1995}').hexdigest()
     parts = ["acme", "7", record.source_version, "v1@0", "m"]
     assert record.record_id == hashlib.sha256(rfc8785.dumps(parts)).hexdigest()[:32]
@@ -72,7 +72,7 @@ def test_given_a_record_when_measured_then_the_used_fields_are_measured() -> Non
         return 321
 
     what = RecordReader(key="id", fields=("title",), source_version="", identity=IDENTITY, measure=measure)
-    assert what.read(b'{"id":"a","title":"Heat","x":1}').request_bytes == 321
+    assert what.read([b'{"id":"a","title":"Heat","x":1}']).request_bytes == [321]
     assert seen == [{"title": "Heat"}]
 
 
@@ -98,10 +98,10 @@ def test_given_a_record_when_its_keys_are_written_in_another_order_then_its_line
 ) -> None:
     source = {"id": "a", "title": title, "extra": extra}
     other = shuffled(source, random.Random(seed))
-    one = reader(fields=("title", "extra")).read(json.dumps(source).encode())
-    two = reader(fields=("extra", "title")).read(json.dumps(other, indent=None, separators=(" , ", " : ")).encode())
-    assert one.line == two.line
-    assert msgspec.json.decode(decode_record(one.line).input) == {"title": title, "extra": extra}
+    one = reader(fields=("title", "extra")).read([json.dumps(source).encode()])
+    two = reader(fields=("extra", "title")).read([json.dumps(other, separators=(" , ", " : ")).encode()])
+    assert one.lines == two.lines
+    assert msgspec.json.decode(decode_record(one.lines[0]).input) == {"title": title, "extra": extra}
 
 
 @settings(max_examples=50, deadline=None)
@@ -111,8 +111,8 @@ def test_given_any_text_when_read_then_the_shard_line_says_it_all(key: str, titl
     prepared, record = read({"id": key, "title": title, "v": version}, source_version="v")
     assert (record.business_key, record.source_version) == (key, version)
     assert msgspec.json.decode(record.input) == {"title": title}
-    assert b"\n" not in prepared.line
-    assert encode_record(record) == prepared.line
+    assert b"\n" not in prepared.lines[0]
+    assert encode_record(record) == prepared.lines[0]
 
 
 def test_given_a_record_when_an_unused_field_changes_then_it_stays_the_same_record() -> None:
@@ -178,24 +178,24 @@ def native(problem: str = "") -> NativeReader:
 
 def test_given_a_native_line_when_read_then_its_id_is_the_key_and_the_rest_is_sent() -> None:
     prepared = native().read(
-        b'{"url":"/v1/responses","custom_id":"r-1","method":"POST","body":{"n":18446744073709551617}}'
+        [b'{"url":"/v1/responses","custom_id":"r-1","method":"POST","body":{"n":18446744073709551617}}']
     )
-    record = decode_record(prepared.line)
-    assert (prepared.business_key, record.business_key) == ("r-1", "r-1")
+    record = decode_record(prepared.lines[0])
+    assert (prepared.business_keys, record.business_key) == (["r-1"], "r-1")
     assert bytes(record.input) == b'{"body":{"n":18446744073709551617},"method":"POST","url":"/v1/responses"}'
     assert record.source_version == hashlib.sha256(bytes(record.input)).hexdigest()
-    assert prepared.request_bytes == len(str(msgspec.json.decode(record.input)))
+    assert prepared.request_bytes == [len(str(msgspec.json.decode(record.input)))]
 
 
 def test_given_a_native_line_with_a_problem_when_read_then_the_providers_reason_is_given() -> None:
     with pytest.raises(LineRefused, match="no body") as caught:
-        native("no body").read(b'{"custom_id":"a"}')
+        native("no body").read([b'{"custom_id":"a"}'])
     assert caught.value.code == "native_line"
 
 
 def test_given_a_native_id_of_the_wrong_shape_when_read_then_it_is_refused() -> None:
     with pytest.raises(LineRefused, match="is empty"):
-        native().read(b'{"custom_id":""}')
+        native().read([b'{"custom_id":""}'])
 
 
 def test_given_a_retry_record_when_encoded_then_where_it_comes_from_survives() -> None:

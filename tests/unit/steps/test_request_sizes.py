@@ -48,8 +48,8 @@ def test_given_any_values_when_a_record_is_read_then_its_size_is_that_of_its_req
         measure=requests.measure,
         around=around,
     )
-    prepared = reader.read(encode_sorted({"id": "a", **values}))
-    assert prepared.request_bytes == len(requests.line(decode_record(prepared.line)))
+    prepared = reader.read([encode_sorted({"id": "a", **values})])
+    assert prepared.request_bytes == [len(requests.line(decode_record(prepared.lines[0])))]
 
 
 @pytest.mark.parametrize(
