@@ -7,7 +7,8 @@ Nothing here depends on a line number, a clock or a random value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from binascii import hexlify
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,17 +106,15 @@ class RecordIdentity:
     def record_id(self, business_key: str, source_version: str) -> str:
         """32 hex characters: this input under this configuration; the id on the wire. H(tenant, business_key,
         source_version, prompt_version, model_config_version)."""
-        return self.record_id_maker()(_encode(business_key), _encode(source_version))
+        return self.record_ids([_encode(business_key)], [_encode(source_version)])[0].decode()
 
-    def record_id_maker(self) -> Callable[[bytes, bytes], str]:
-        """`record_id` for the record loop: takes business key and source version as JSON."""
+    def record_ids(self, business_keys: Iterable[bytes], source_versions: Iterable[bytes]) -> list[bytes]:
+        """`record_id` of many, for the record loop: takes business keys and source versions as JSON."""
         head, tail = self._around_id
-        sha256 = hashlib.sha256
-
-        def record_id(business_key: bytes, source_version: bytes) -> str:
-            return sha256(b"%b%b,%b%b" % (head, business_key, source_version, tail)).hexdigest()[:RECORD_ID_HEX]
-
-        return record_id
+        return [
+            hexlify(hashlib.sha256(b"%b%b,%b%b" % (head, key, version, tail)).digest()[: RECORD_ID_HEX // 2])
+            for key, version in zip(business_keys, source_versions, strict=True)
+        ]
 
     def record_key(self, record_id: str, source_version: str) -> str:
         """64 hex characters: the slot for one accepted answer. H(tenant, purpose, record_id, source_version,

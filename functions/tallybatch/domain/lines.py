@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from itertools import chain
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 17
 """Small enough that what is made of a chunk stays in the processor's cache."""
 BOM = b"\xef\xbb\xbf"
 """A byte order mark in UTF-8."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import chain, starmap
@@ -78,7 +79,7 @@ class RecordReader:
         self._used = _UsedFields(self._fields)
         self._around = around
         self._version_steps, self._version = pointer_reader(source_version), source_version
-        self._record_id = identity.record_id_maker()
+        self._identity = identity
         self._measure = measure
 
     def read(self, lines: Sequence[bytes]) -> Prepared:
@@ -100,7 +101,7 @@ class RecordReader:
             sizes = [around + len(encoded) for encoded in inputs]
         else:
             sizes = [self._measure(dict(zip(self._fields, row, strict=True))) for row in values]
-        return Prepared(keys, _shard_lines(self._record_id, keys, versions, inputs), sizes)
+        return Prepared(keys, _shard_lines(self._identity, keys, versions, inputs), sizes)
 
     def _keys(self, sources: list[dict[str, Any]]) -> list[Any]:
         try:
@@ -128,7 +129,7 @@ class NativeReader:
     ) -> None:
         """`problem` names what is wrong with a native line, "" if nothing is."""
         self._id_field = id_field
-        self._record_id = identity.record_id_maker()
+        self._identity = identity
         self._problem = problem
         self._measure = measure
 
@@ -139,7 +140,7 @@ class NativeReader:
             raise LineRefused("native_line", reason)
         keys = read_keys([source.pop(self._id_field) for source in sources])
         inputs = list(map(encode_sorted, sources))
-        lines_kept = _shard_lines(self._record_id, keys, None, inputs)
+        lines_kept = _shard_lines(self._identity, keys, None, inputs)
         return Prepared(keys, lines_kept, list(map(self._measure, sources)))
 
 
@@ -150,13 +151,13 @@ _BACKSLASH = ord("\\")
 
 
 def _shard_lines(
-    record_id: Callable[[bytes, bytes], str], keys: list[str], versions: list[bytes] | None, inputs: list[bytes]
+    identity: RecordIdentity, keys: list[str], versions: list[bytes] | None, inputs: list[bytes]
 ) -> list[bytes]:
     """`versions` as JSON; None: the content is the version."""
     if versions is None:
-        versions = [b'"%b"' % sha256(encoded).hexdigest().encode() for encoded in inputs]
+        versions = [b'"%b"' % hexlify(sha256(encoded).digest()) for encoded in inputs]
     encoded_keys = list(map(encode_sorted, keys))
-    ids = [found.encode() for found in map(record_id, encoded_keys, versions)]
+    ids = identity.record_ids(encoded_keys, versions)
     return list(map(_SHARD_LINE.__mod__, zip(ids, encoded_keys, versions, inputs, strict=True)))
 
 
