@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import UserDict
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points, version
@@ -12,24 +13,7 @@ import typer
 import typer.core
 import typer.main
 
-from tallybatch.cli import (
-    approving,
-    backfill,
-    budgeting,
-    cancelling,
-    costs,
-    explaining,
-    jobs,
-    output,
-    planning,
-    quota,
-    results,
-    reviewing,
-    specs,
-    steering,
-    submit,
-    sweeping,
-)
+from tallybatch.cli import output
 from tallybatch.cli.errors import ExitCode, as_document, as_lines, exit_code
 from tallybatch.domain.errors import Permanent
 from tallybatch.settings import Settings
@@ -41,6 +25,34 @@ PLUGINS = "tallybatch.commands"
 """Entry point group of commands that live outside this package: a Typer app, or a function that is one command."""
 
 
+COMMANDS = {
+    "spec": "specs:app",
+    "plan": "planning:plan",
+    "prices": "planning:prices",
+    "cost": "costs:cost",
+    "budget": "budgeting:app",
+    "submit": "submit:submit",
+    "jobs": "jobs:jobs",
+    "show": "jobs:show",
+    "follow": "jobs:follow",
+    "explain": "explaining:explain",
+    "approve": "approving:approve",
+    "cancel": "cancelling:cancel",
+    "resume": "steering:resume",
+    "acknowledge": "steering:acknowledge",
+    "publish": "steering:publish",
+    "review": "reviewing:app",
+    "results": "results:results",
+    "report": "jobs:report",
+    "verify": "results:verify",
+    "backfill": "backfill:app",
+    "quota": "quota:app",
+    "sweep": "sweeping:sweep",
+}
+"""Where each command is, in the order of the help. Only the one that is asked for is imported: all of them with what
+they need take over a second."""
+
+
 class CommandLine(Settings):
     """What the command itself is told by the environment."""
 
@@ -48,17 +60,19 @@ class CommandLine(Settings):
     """TALLYBATCH_DEBUG: anything but 0 shows stack traces."""
 
 
+class Commands(UserDict[str, Any]):
+    """Commands by name: each is an entry point, and loaded when it is asked for."""
+
+    def __getitem__(self, name: str) -> Command:
+        return _loaded(super().__getitem__(name))
+
+
 class Root(typer.core.TyperGroup):
-    """Loads plugged-in commands when they are asked for, and turns errors into exit codes: nothing but `Exit` and usage
-    errors leaves it."""
+    """Turns errors into exit codes: nothing but `Exit` and usage errors leaves it."""
 
-    def list_commands(self, ctx: Context) -> list[str]:
-        return [*_plugins(), *super().list_commands(ctx)]
-
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        if plugin := _plugins().get(cmd_name):
-            return _loaded(plugin)
-        return super().get_command(ctx, cmd_name)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands(_commands())
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         ctx.meta[__name__] = "--json" in args
@@ -109,30 +123,6 @@ def _root(
     """
 
 
-app.add_typer(specs.app, name="spec")
-app.command()(planning.plan)
-app.command()(planning.prices)
-app.command()(costs.cost)
-app.add_typer(budgeting.app, name="budget")
-app.command()(submit.submit)
-app.command()(jobs.jobs)
-app.command()(jobs.show)
-app.command()(jobs.follow)
-app.command()(explaining.explain)
-app.command()(approving.approve)
-app.command()(cancelling.cancel)
-app.command()(steering.resume)
-app.command()(steering.acknowledge)
-app.command()(steering.publish)
-app.add_typer(reviewing.app, name="review")
-app.command()(results.results)
-app.command()(jobs.report)
-app.command()(results.verify)
-app.add_typer(backfill.app, name="backfill")
-app.add_typer(quota.app, name="quota")
-app.command()(sweeping.sweep)
-
-
 def main() -> None:
     app()
 
@@ -147,23 +137,24 @@ def _tell(error: Exception, *, as_json: bool) -> None:
 
 
 @cache
-def _plugins() -> dict[str, EntryPoint]:
-    return {found.name: found for found in sorted(entry_points(group=PLUGINS))}
+def _commands() -> dict[str, EntryPoint]:
+    plugged_in = sorted(entry_points(group=PLUGINS))
+    own = [EntryPoint(name, f"tallybatch.cli.{place}", PLUGINS) for name, place in COMMANDS.items()]
+    return {command.name: command for command in [*plugged_in, *own]}
 
 
-def _loaded(plugin: EntryPoint) -> Command:
+def _loaded(command: EntryPoint) -> Command:
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     try:
-        found = plugin.load()
+        found = command.load()
     except ImportError as error:
         anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-        alone.command(name=plugin.name, context_settings=anything)(_absent(plugin, error))
+        alone.command(name=command.name, context_settings=anything)(_absent(command, error))
         return typer.main.get_command(alone)
     if isinstance(found, typer.Typer):
-        group = typer.main.get_group(found)
-        group.name = plugin.name
-        return group
-    alone.command(name=plugin.name)(found)
+        alone.add_typer(found, name=command.name)
+        return typer.main.get_group(alone).commands[command.name]
+    alone.command(name=command.name)(found)
     return typer.main.get_command(alone)
 
 

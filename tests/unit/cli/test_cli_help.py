@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, version
 from typing import Any
@@ -47,6 +49,17 @@ def test_every_command_has_json(path: tuple[str, ...]) -> None:
     assert "--json" in {name for parameter in ALL[path].params for name in parameter.opts}
 
 
+def test_given_one_command_when_it_is_run_then_the_others_are_not_imported() -> None:
+    shown = """
+import sys
+from tallybatch.cli.main import app
+app(["spec", "schema"], standalone_mode=False)
+print(*sorted({"boto3", "rich.progress"} & set(sys.modules)), "tallybatch.cli.specs" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", shown], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 def test_version(operator: Operator) -> None:
     said = operator.run("--version")
     assert (said.code, said.out) == (0, f"tallybatch {version('tallybatch')}\n")
@@ -62,14 +75,14 @@ def test_a_wrong_option_is_a_usage_error_and_json_too(operator: Operator) -> Non
 def test_a_mistyped_command_gets_a_suggestion(operator: Operator) -> None:
     said = operator.run("submitt")
     assert said.code == 2
-    assert "submit" in said.err
+    assert "Did you mean 'submit'?" in said.err
 
 
 def test_given_an_install_without_the_repository_when_a_command_of_it_is_run_then_it_says_so(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = EntryPoint("demo", "no_such_package.demo:demo", main.PLUGINS)
-    monkeypatch.setattr(main, "_plugins", lambda: {"demo": gone})
+    monkeypatch.setattr(main, "_commands", lambda: {"demo": gone})
     said = operator.run("demo", "--records", "5", "--json")
     assert said.code == 5
     assert "checkout" in said.json["error"]["what"]
