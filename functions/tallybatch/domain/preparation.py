@@ -22,6 +22,8 @@ from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN_PROBLEMS = 100
+_PARTS = 8
+"""Into which a block with a bad line is taken apart: those without one are still read together."""
 
 
 class Reader(Protocol):
@@ -156,7 +158,7 @@ class _Intake:
         """Records."""
 
     def take(self, lines: list[bytes], numbers: Sequence[int]) -> None:
-        """Lines with their numbers, together if all are good, else each half by itself."""
+        """Lines with their numbers: together if all are good, else in parts, down to each by itself."""
         if not lines:
             return
         try:
@@ -167,9 +169,9 @@ class _Intake:
             if len(lines) == 1:
                 self._bad.add(BadLine(numbers[0], refused.code, refused.reason), lines[0])
                 return
-            half = len(lines) // 2
-            self.take(lines[:half], numbers[:half])
-            self.take(lines[half:], numbers[half:])
+            part = max(1, len(lines) // _PARTS)
+            for start in range(0, len(lines), part):
+                self.take(lines[start : start + part], numbers[start : start + part])
             return
         self._keys.extend(prepared.business_keys, list(numbers))
         self._writer.extend(prepared.lines, prepared.request_bytes)
