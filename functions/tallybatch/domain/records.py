@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from binascii import hexlify
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import chain, starmap
 from operator import itemgetter
@@ -104,10 +105,10 @@ class RecordReader:
         return Prepared(keys, _shard_lines(self._identity, keys, versions, inputs), sizes)
 
     def _keys(self, sources: list[dict[str, Any]]) -> list[Any]:
-        try:
-            return list(map(itemgetter(self._key), sources))
-        except KeyError:
-            return [resolve(source, self._key_steps, self._key) for source in sources]
+        with suppress(KeyError):  # told by `resolve`
+            if self._key_steps == [self._key]:
+                return list(map(itemgetter(self._key), sources))
+        return [resolve(source, self._key_steps, self._key) for source in sources]
 
     def _source_version(self, source: dict[str, Any]) -> str:
         value = resolve(source, self._version_steps, self._version)

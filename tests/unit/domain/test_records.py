@@ -205,3 +205,12 @@ def test_given_a_retry_record_when_encoded_then_where_it_comes_from_survives() -
     )
     assert decode_record(encode_record(again)) == again
     assert decode_record(encode_record(again)).record_id == record.record_id
+
+
+def test_given_a_field_that_is_named_as_the_pointer_when_read_then_the_key_is_what_the_pointer_leads_to() -> None:
+    """Otherwise one key would depend on which lines are read together."""
+    both = b'{"/meta/id":"wrong","meta":{"id":"right"},"title":"Heat"}'
+    plain = b'{"meta":{"id":"other"},"title":"Heat"}'
+    of_both = reader(key="/meta/id")
+    assert of_both.read([both]).business_keys == ["right"]
+    assert of_both.read([both, plain]).business_keys == ["right", "other"]
