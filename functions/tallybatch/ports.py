@@ -59,9 +59,9 @@ class Objects(Protocol):
         rules read: a class such as `raw`, or days such as `90d`."""
 
     def put(
-        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+        self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
-        """Write, replacing."""
+        """Write, replacing. A `BinaryIO` as in `put_once`."""
 
     def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """Replace if the current ETag is `etag` (None: if absent). False when another writer was first."""

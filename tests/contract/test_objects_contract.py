@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -288,6 +290,19 @@ def test_put_replaces_and_keeps_the_type(world: World) -> None:
     assert first.version_id != second.version_id
     assert second.sha256 == sha256(b"two")
     assert world.content_type_of("report") == "text/html"
+
+
+def test_put_replaces_by_a_file_of_any_size(world: World, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(random.Random(7).randbytes(MIB) * 11)
+    world.objects.put("list", b"one")
+    for _ in range(2):
+        with large.open("rb") as body:
+            body.seek(5)
+            written = world.objects.put("list", body, content_type="application/x-ndjson")
+    assert (written.size, written.sha256) == (11 * MIB, sha256(large.read_bytes()))
+    assert world.objects.get("list") == large.read_bytes()
+    assert world.content_type_of("list") == "application/x-ndjson"
 
 
 def test_put_if_match_lets_only_the_writer_through_who_saw_the_current_state(world: World) -> None:

@@ -95,9 +95,9 @@ class MemoryObjects:
             return found.info
 
     def put(
-        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+        self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
-        return self._write(key, body, content_type, retention)
+        return self._write(key, _read(body), content_type, retention)
 
     def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         with self._buckets.lock:

@@ -147,7 +147,7 @@ class S3Objects:
     ) -> ObjectInfo:
         """Large bodies are read twice: once for the hash, once for the upload. A write whose reply was lost and that
         the SDK sent again meets its own bytes, which is the success that it was."""
-        stream = io.BytesIO(body) if isinstance(body, bytes | bytearray | memoryview) else body
+        stream = _stream(body)
         size, sha256 = _measure(stream)
         headers = _headers(content_type, {_SHA256: sha256}, retention)
         with calling(self.uri(key)):
@@ -158,7 +158,7 @@ class S3Objects:
                 stream.seek(0)
                 try:
                     written: Any = (
-                        self._upload(key, stream, size, headers)
+                        self._upload(key, stream, size, headers, {"IfNoneMatch": "*"})
                         if in_parts
                         else self._client.put_object(
                             Bucket=self._bucket, Key=key, Body=stream.read(), IfNoneMatch="*", **headers
@@ -174,13 +174,19 @@ class S3Objects:
         raise self._kept_racing(key)
 
     def put(
-        self, key: str, body: bytes, *, content_type: str = "application/octet-stream", retention: str = ""
+        self, key: str, body: bytes | BinaryIO, *, content_type: str = "application/octet-stream", retention: str = ""
     ) -> ObjectInfo:
-        sha256 = hashlib.sha256(body).hexdigest()
+        stream = _stream(body)
+        size, sha256 = _measure(stream)
         headers = _headers(content_type, {_SHA256: sha256}, retention)
+        stream.seek(0)
         with calling(self.uri(key)):
-            written = self._client.put_object(Bucket=self._bucket, Key=key, Body=body, **headers)
-        return _written(key, len(body), sha256, written)
+            written: Any = (
+                self._upload(key, stream, size, headers, {})
+                if size > self._part_bytes
+                else self._client.put_object(Bucket=self._bucket, Key=key, Body=stream.read(), **headers)
+            )
+        return _written(key, size, sha256, written)
 
     def put_if_match(self, key: str, body: bytes, *, etag: str | None, content_type: str, retention: str = "") -> bool:
         """A failed condition that shows our own write (its reply was lost) is a success."""
@@ -295,7 +301,9 @@ class S3Objects:
                 ) from error
             raise
 
-    def _upload(self, key: str, stream: BinaryIO, size: int, headers: dict[str, Any]) -> Any:
+    def _upload(
+        self, key: str, stream: BinaryIO, size: int, headers: dict[str, Any], conditions: dict[str, Any]
+    ) -> Any:
         return upload_in_parts(
             self._client,
             self._bucket,
@@ -303,7 +311,7 @@ class S3Objects:
             stream,
             part_bytes=part_size(size, self._part_bytes),
             headers=headers,
-            conditions={"IfNoneMatch": "*"},
+            conditions=conditions,
         )
 
     def _same(self, stored: ObjectInfo, size: int, sha256: str) -> ObjectInfo:
@@ -333,6 +341,10 @@ def _headers(content_type: str, metadata: dict[str, str], retention: str) -> dic
     """Arguments that every way of writing shares; the tag is what the bucket's lifecycle rules read."""
     tagging = {"Tagging": urlencode({_RETENTION: retention})} if retention else {}
     return {"ContentType": content_type, "Metadata": metadata, **tagging}
+
+
+def _stream(body: bytes | BinaryIO) -> BinaryIO:
+    return io.BytesIO(body) if isinstance(body, bytes | bytearray | memoryview) else body
 
 
 def _measure(stream: BinaryIO) -> tuple[int, str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -44,7 +44,12 @@ class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
     raw_base64: str = ""
 
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(BadLine).decode
+
+
+def _line_of(text: bytes) -> int:
+    return _decode(text).line
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,7 @@ class Preparation:
     bad_by_code: dict[str, int]
     problems: tuple[Problem, ...]
     bad_lines: Path
-    bad_line_numbers: frozenset[int]
-    """Filled only when asked for (quarantine of single lines)."""
+    """In the order of the file."""
     unusable: bool
     """The file as a whole is wrong, or breaks off: there is no telling what is lost, so no line of it may go on."""
 
@@ -70,43 +74,41 @@ class _BadLines:
         self.count = 0
         self.by_code: dict[str, int] = {}
         self.shown: list[Problem] = []
-        self.numbers: set[int] = set()
         self.unusable = False
         self._keep_raw = keep_raw
         self._file = path.open("wb")
 
     def add(self, bad: BadLine, raw: bytes = b"") -> None:
-        if self._keep_raw:
-            self.numbers.add(bad.line)
-            bad = _with_raw(bad, raw)
-        self._file.write(msgspec.json.encode(bad) + b"\n")
+        self._note(_with_raw(bad, raw) if self._keep_raw else bad, self._file, self.shown)
+
+    def _note(self, bad: BadLine, file: BinaryIO, shown: list[Problem]) -> None:
+        file.write(_encode(bad) + b"\n")
         self.count += 1
         self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
-        if len(self.shown) < _SHOWN_PROBLEMS:
-            self.shown.append(Problem(bad.reason, bad.line, code=bad.code))
+        if len(shown) < _SHOWN_PROBLEMS:
+            shown.append(Problem(bad.reason, bad.line, code=bad.code))
 
     def refuse_file(self, bad: BadLine) -> None:
         self.unusable = True
         self.add(bad)
 
-    def close(self, late: Sequence[BadLine]) -> None:
-        """Put in those that were found only at the end of the file, each in its place. Both are in line order."""
+    def close(self, late: Iterable[BadLine]) -> None:
+        """Put in those that were found only at the end of the file, each in its place. Both are in line order, and
+        neither is ever in memory as a whole."""
         self._file.close()
-        if not late:
-            return
-        self.count += len(late)
-        for bad in late:
-            self.by_code[bad.code] = self.by_code.get(bad.code, 0) + 1
-        if self._keep_raw:
-            self.numbers.update(bad.line for bad in late)
-        shown = [Problem(bad.reason, bad.line, code=bad.code) for bad in late[:_SHOWN_PROBLEMS]]
-        self.shown = list(heapq.merge(self.shown, shown, key=lambda problem: problem.line))[:_SHOWN_PROBLEMS]
-        early = self.path.rename(self.path.with_suffix(".early"))
-        with early.open("rb") as found, self.path.open("wb") as merged:
-            pairs = ((_decode(text).line, text) for text in found)
-            late_pairs = ((bad.line, msgspec.json.encode(bad) + b"\n") for bad in late)
-            merged.writelines(text for _, text in heapq.merge(pairs, late_pairs, key=lambda pair: pair[0]))
-        early.unlink()
+        early, found_late = self.path.with_suffix(".early"), self.path.with_suffix(".late")
+        shown: list[Problem] = []
+        with found_late.open("wb") as file:
+            for bad in late:
+                self._note(bad, file, shown)
+        if shown:
+            self.shown = list(heapq.merge(self.shown, shown, key=lambda problem: problem.line))[:_SHOWN_PROBLEMS]
+            self.path.rename(early)
+            with early.open("rb") as first, found_late.open("rb") as second, self.path.open("wb") as merged:
+                in_order: Iterator[bytes] = heapq.merge(first, second, key=_line_of)
+                merged.writelines(in_order)
+            early.unlink()
+        found_late.unlink()
 
 
 class Quarantine:
@@ -114,27 +116,31 @@ class Quarantine:
     is in line order as the file is, by the bytes of those that were found to be bad only at the end."""
 
     def __init__(self, first: Preparation, folder: Path) -> None:
-        self._numbers = first.bad_line_numbers
         self.bad_lines = folder / "quarantined.jsonl"
         self._found = first.bad_lines.open("rb")
         self._file = self.bad_lines.open("wb")
+        self._next()
+
+    def _next(self) -> None:
+        self._text = self._found.readline()
+        self._line = _line_of(self._text) if self._text else 0
 
     def leave_out(self, lines: list[bytes], numbers: Sequence[int]) -> tuple[list[bytes], Sequence[int]]:
         """The lines to go on with, of the next ones of the file."""
-        if self._numbers.isdisjoint(numbers):
+        if self._line not in numbers:
             return lines, numbers
         kept = []
         for line, number in zip(lines, numbers, strict=True):
-            if number in self._numbers:
+            if number == self._line:
                 self._take(line)
             else:
                 kept.append((line, number))
         return [line for line, _ in kept], [number for _, number in kept]
 
     def _take(self, line: bytes) -> None:
-        text = self._found.readline()
-        bad = _decode(text)
-        self._file.write(text if bad.raw or bad.raw_base64 else msgspec.json.encode(_with_raw(bad, line)) + b"\n")
+        bad = _decode(self._text)
+        self._file.write(self._text if bad.raw or bad.raw_base64 else _encode(_with_raw(bad, line)) + b"\n")
+        self._next()
 
     def close(self) -> None:
         self._found.close()
@@ -212,7 +218,7 @@ def prepare(
         bad.refuse_file(BadLine(number + 1, broken.code, broken.reason))
     if not intake.total and not bad.count:
         bad.refuse_file(BadLine(0, "empty_file", "the file holds no record"))
-    bad.close([_twice(found) for found in keys.duplicates()])
+    bad.close(map(_twice, keys.duplicates()))
     return Preparation(
         shards=writer.close(),
         lines=number,
@@ -221,7 +227,6 @@ def prepare(
         bad_by_code=bad.by_code,
         problems=tuple(bad.shown),
         bad_lines=bad.path,
-        bad_line_numbers=frozenset(bad.numbers),
         unusable=bad.unusable,
     )
 

@@ -226,7 +226,8 @@ def _accept(
             with shard.path.open("rb") as body:
                 ports.objects.put_once(keys.shard(shard.sha256), body, retention=retention(drop.spec, "working"))
         if bad_lines:
-            ports.objects.put(keys.bad_lines(), bad_lines.read_bytes(), content_type="application/x-ndjson")
+            with bad_lines.open("rb") as body:
+                ports.objects.put(keys.bad_lines(), body, content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
     elif drop.is_dry:
         if job.dry_run:

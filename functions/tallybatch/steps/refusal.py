@@ -59,11 +59,11 @@ def refuse(
     """The same file under the same spec may be refused again for another reason, say a golden file or a price: what is
     told is always the last one. The row comes last and names the drop, so that whoever finds it finds the report."""
     keys = JobKeys(refusal.tenant, refusal.job_key)
-    try:
-        with refusal.bad_lines.open("rb") as body:
+    with refusal.bad_lines.open("rb") as body:
+        try:
             objects.put_once(keys.bad_lines(), body, content_type="application/x-ndjson")
-    except Conflict:
-        objects.put(keys.bad_lines(), refusal.bad_lines.read_bytes(), content_type="application/x-ndjson")
+        except Conflict:
+            objects.put(keys.bad_lines(), body, content_type="application/x-ndjson")
     now = clock.now()
     where = f" in {refusal.where}" if refusal.where not in ("", source.key) else ""
     job = Job(

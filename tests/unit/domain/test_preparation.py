@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -275,7 +276,7 @@ def test_given_bad_lines_to_keep_when_prepared_then_each_comes_back_with_its_own
     body = with_third(b'{"id":"x","title":"\xff"}') + b"not json\n" + film("a") + b"\n"
     done = prepare_bytes(body, tmp_path, keep_raw=True)
     by_line = {bad["line"]: bad for bad in bad_lines(done)}
-    assert set(by_line) == {3, 5, 6} == done.bad_line_numbers
+    assert set(by_line) == {3, 5, 6}
     assert (
         msgspec.json.decode(b'"' + by_line[3]["raw_base64"].encode() + b'"', type=bytes) == b'{"id":"x","title":"\xff"}'
     )
@@ -308,15 +309,29 @@ def test_given_bad_lines_of_every_kind_when_prepared_then_they_are_listed_in_the
     done = prepare_bytes(body, tmp_path, keep_raw=True)
     order = [2, 3, 5, 6, 7, 8]
     assert [bad["line"] for bad in bad_lines(done)] == [problem.line for problem in done.problems] == order
-    assert done.bad_line_numbers == set(order)
     assert done.bad_by_code == {"duplicate_key": 3, "invalid_json": 2, "blank_line": 1}
     assert (done.bad_count, done.records) == (6, 6)
+
+
+def test_given_many_bad_lines_when_prepared_and_left_out_then_no_list_of_them_is_in_memory(tmp_path: Path) -> None:
+    peaks = []
+    for count in (33_000, 70_000):
+        folder = tmp_path / str(count)
+        (folder / "good").mkdir(parents=True)
+        body = b"\n".join([*GOOD[:1], *GOOD[:1] * count])
+        tracemalloc.start()
+        first = prepare_bytes(body, folder, keep_raw=True)
+        with closing(Quarantine(first, folder / "good")) as quarantine:
+            second = prepare_bytes(body, folder / "good", quarantine=quarantine, keep_raw=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (first.bad_count, second.bad_count, second.records) == (count, 0, 1)
+    assert peaks[1] < 1.3 * peaks[0]
 
 
 def test_given_bytes_of_bad_lines_when_they_are_not_to_be_kept_then_none_is_in_the_report(tmp_path: Path) -> None:
     done = prepare_bytes(with_third(b'{"id":"x","title":"secret"'), tmp_path)
     assert b"secret" not in done.bad_lines.read_bytes()
-    assert done.bad_line_numbers == frozenset()
 
 
 def test_given_hundreds_of_bad_lines_when_prepared_then_all_are_in_the_file_and_the_first_hundred_are_shown(
