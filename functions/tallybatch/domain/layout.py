@@ -41,7 +41,7 @@ def parse_inbox_key(key: str) -> InboxKey:
             if not NAME.fullmatch(part):
                 problems.append(Problem(f"{what} {part!r} must match {NAME.pattern}", key=what, code="bad_name"))
         if not parts[2] or len(parts[2]) > 128 or not parts[2].isprintable() or parts[2] in (".", ".."):
-            reason = "the dataset version must have 1 to 128 printable characters"
+            reason = "the dataset version must have 1 to 128 printable characters, and not be `.` or `..`"
             problems.append(Problem(reason, key="dataset_version", code="bad_name"))
         if not parts[3].endswith((".jsonl", ".jsonl.gz")):
             problems.append(Problem("the name must end in .jsonl or .jsonl.gz", key="name", code="wrong_suffix"))

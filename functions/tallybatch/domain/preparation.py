@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from tallybatch.domain.errors import Problem
-from tallybatch.domain.input_lines import LineRefused
+from tallybatch.domain.input_lines import MAX_LINE_BYTES, LineRefused
 from tallybatch.domain.key_index import DuplicateKey, KeyIndex
 from tallybatch.domain.records import Prepared
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter
@@ -32,7 +32,8 @@ class Reader(Protocol):
 
 class BadLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of bad_lines.jsonl. `line` is 1-based, 0 for the file as a whole. `raw` is the line itself, set when
-    only the line is quarantined and the rest of the file goes on (`raw_base64` if it is not UTF-8)."""
+    only the line is quarantined and the rest of the file goes on (`raw_base64` if it is not UTF-8); of a longer line
+    the first MiB."""
 
     line: int
     code: str
@@ -147,7 +148,9 @@ class Quarantine:
         self._file.close()
 
 
-def _with_raw(bad: BadLine, raw: bytes) -> BadLine:
+def _with_raw(bad: BadLine, line: bytes) -> BadLine:
+    """Of a line that is too long only its beginning is at hand, and some of its end."""
+    raw = line[:MAX_LINE_BYTES]
     try:
         return msgspec.structs.replace(bad, raw=raw.decode())
     except UnicodeDecodeError:
@@ -254,7 +257,7 @@ def _wrong_format(first: bytes) -> tuple[str, str] | None:
     if first.startswith(_UTF16_MARKS) or b"\0" in first[:2]:
         return "utf16", "the file is UTF-16 or UTF-32; save it as UTF-8"
     if first.startswith(b"\x1f\x8b"):
-        return "gzip_name", "the file is gzip; its name must end in .jsonl.gz"
+        return "gzip_name", "the file is gzip and its name does not end in .jsonl.gz, or it is gzip within gzip"
     if first.lstrip().startswith(b"["):
         return "json_array", "the file is a JSON array; write one JSON object per line instead"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import string
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
@@ -282,6 +283,13 @@ def test_given_bad_lines_to_keep_when_prepared_then_each_comes_back_with_its_own
     )
     assert by_line[5]["raw"] == "not json"
     assert by_line[6]["code"] == "duplicate_key"
+
+
+def test_given_a_line_that_is_too_long_when_kept_then_what_is_kept_is_its_beginning(tmp_path: Path) -> None:
+    letters = string.ascii_letters * 70_000
+    done = prepare_bytes(with_third(film("x", letters)), tmp_path, keep_raw=True)
+    (bad,) = bad_lines(done)
+    assert (bad["code"], bad["raw"].encode()) == ("line_too_long", film("x", letters)[:MAX_LINE_BYTES])
 
 
 def test_given_bad_lines_when_prepared_again_without_them_then_the_rest_is_as_if_they_had_not_been_there(
