@@ -147,7 +147,7 @@ def _loaded(command: EntryPoint) -> Command:
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     try:
         found = command.load()
-    except ImportError as error:
+    except Exception as error:  # a plugin may fail in any way, and the other commands must not
         anything = {"ignore_unknown_options": True, "allow_extra_args": True}
         alone.command(name=command.name, context_settings=anything)(_absent(command, error))
         return typer.main.get_command(alone)
@@ -158,15 +158,25 @@ def _loaded(command: EntryPoint) -> Command:
     return typer.main.get_command(alone)
 
 
-def _absent(plugin: EntryPoint, error: ImportError) -> Callable[[], None]:
-    reason = str(error)
-
-    def absent() -> None:
-        raise Permanent(
+def _absent(plugin: EntryPoint, error: Exception) -> Callable[[], None]:
+    ours = plugin.dist is None or plugin.dist.name == "tallybatch"
+    if ours and isinstance(error, ImportError):
+        told = Permanent(
             f"`tallybatch {plugin.name}` needs a checkout of the repository and its development packages",
-            why=reason,
+            why=str(error),
             do=f"clone it and run `uv run tallybatch {plugin.name}` there",
         )
+        summary, example = "Needs a checkout of the repository.", f"uv run tallybatch {plugin.name}"
+    else:
+        told = Permanent(
+            f"`tallybatch {plugin.name}` cannot be loaded",
+            why=f"{plugin.value}: {type(error).__name__}: {error}",
+            do=f"update or remove the package {plugin.dist.name} that brings it" if plugin.dist else "report it",
+        )
+        summary, example = "Cannot be loaded.", f"tallybatch {plugin.name}"
 
-    absent.__doc__ = f"Needs a checkout of the repository.\n\nExample: `uv run tallybatch {plugin.name}`"
+    def absent() -> None:
+        raise told
+
+    absent.__doc__ = f"{summary}\n\nExample: `{example}`"
     return absent

@@ -150,9 +150,10 @@ def _refusals(
     """Every reason for which the pipeline would refuse the file."""
     reasons = []
     if first.bad_count and (spec.input.on_bad_line == "reject" or first.unusable or not good.records):
-        reasons.append(f"the file has {first.bad_count} bad lines; first: {first.problems[0]}")
+        lines = "a bad line" if first.bad_count == 1 else f"{first.bad_count:,} bad lines; first"
+        reasons.append(f"the file has {lines}: {first.problems[0]}")
     least = MIN_RECORDS.get(spec.provider, 1)
-    if good.records < least and "on_demand" not in (spec.lane, spec.retry.small_set):
+    if 0 < good.records < least and "on_demand" not in (spec.lane, spec.retry.small_set):
         reasons.append(f"{spec.provider} takes jobs of at least {least} records; this file has {good.records}")
     reasons += [str(problem) for problem in unpriced(spec, job_prices(spec, book, at=time.time()))]
     if forecast is not None and (problem := over_budget(spec, forecast)) is not None:
@@ -195,7 +196,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, Any]]:
         ("refused", "; ".join(told["refused"]) or "no"),
         ("bad lines", bad["count"]),
     ]
-    rows += [(f"line {each['line']}", each["reason"]) for each in bad["first"]]
+    rows += [(f"line {each['line']}" if each["line"] else "whole file", each["reason"]) for each in bad["first"]]
     if not plan:
         return rows
     return [*rows, *plan_facts(plan, without_bad_lines=bool(bad["count"]))]

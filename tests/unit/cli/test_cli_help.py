@@ -87,3 +87,16 @@ def test_given_an_install_without_the_repository_when_a_command_of_it_is_run_the
     assert said.code == 5
     assert "checkout" in said.json["error"]["what"]
     assert "no_such_package" in said.json["error"]["why"]
+
+
+def test_given_a_plugin_that_is_broken_when_help_is_asked_then_the_other_commands_are_there(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = EntryPoint("broken", "tallybatch.cli.specs:nothing", main.PLUGINS)
+    whole = EntryPoint("prices", "tallybatch.cli.planning:prices", main.PLUGINS)
+    monkeypatch.setattr(main, "_commands", lambda: {"broken": broken, "prices": whole})
+    shown = operator.run("--help")
+    assert (shown.code, "The price of a model" in shown.out) == (0, True)
+    said = operator.run("broken", "--json")
+    assert said.code == 5
+    assert "specs:nothing" in said.json["error"]["why"]

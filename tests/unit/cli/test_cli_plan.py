@@ -53,6 +53,14 @@ def test_given_bad_lines_when_planned_then_each_is_named_and_the_exit_code_says_
     assert "3 without the bad lines" in people.out
 
 
+def test_given_an_empty_file_when_planned_then_that_is_the_only_reason_to_refuse_it(
+    here: Path, operator: Operator
+) -> None:
+    (here / "none.jsonl").write_bytes(b"")
+    said = operator.run("plan", str(here / "none.jsonl"), "--spec", str(here / "genre.yaml"), "--json")
+    assert (said.code, said.json["refused"]) == (3, ["the file has a bad line: the file holds no record"])
+
+
 def test_given_no_price_or_too_small_a_limit_when_planned_then_both_are_reasons_to_refuse(
     here: Path, operator: Operator
 ) -> None:
