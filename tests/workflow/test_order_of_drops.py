@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tallybatch.contracts import S3Event
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.steps import cancel_job
-from tests.support.films import current, films, results, spec, spent
+from tests.support.films import current, films, report, results, spec, spent
 from tests.support.pipeline import Pipeline
 
 RECORDS = 4
@@ -104,3 +106,34 @@ def test_given_a_file_that_becomes_again_what_it_was_while_its_job_runs_when_bot
 
     (source,) = current(pipeline.objects, pipeline.job(first))["sources"].values()
     assert source["job_key"] == first
+
+
+@pytest.mark.parametrize("completed", [True, False], ids=["completed", "cancelled"])
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("name: genre", "name: other"),
+        ("purpose: catalogue", "purpose: audit"),
+        ("schema_version: GenreV1", "schema_version: GenreV2"),
+    ],
+    ids=["spec", "purpose", "form of the answer"],
+)
+def test_given_content_that_is_a_job_for_something_else_when_dropped_then_it_is_refused_and_told_what_to_do(
+    pipeline: Pipeline, line: str, changed: str, completed: bool
+) -> None:
+    """Else nobody would be asked, no results would appear in its place, and the drop would look done."""
+    pipeline.push_spec(spec())
+    first = pipeline.upload(films(RECORDS))
+    job = run(pipeline, first) if completed else cancelled(pipeline, first)
+    pipeline.wait(60)
+
+    name = "other" if changed == "name: other" else "genre"
+    pipeline.push_spec(spec().replace(line, changed), name=name)
+    refused = pipeline.job(pipeline.drop(films(RECORDS), spec=name)["job_key"])
+    assert (refused.state, refused.counts["succeeded"]) == (JobState.FAILED, 0)
+    assert job.job_key[:12] in refused.reason
+    assert "another dataset version" in report(pipeline.objects, refused)["next_steps"][0]
+    assert pipeline.job(job.job_key) == job
+
+    again = pipeline.run(films(RECORDS), spec=name, version="v2")
+    assert (again.state, again.spec) == (JobState.COMPLETED, name)

@@ -135,6 +135,7 @@ class _Search:
             self.predicted
             and (job := ledger.job(self.predicted))
             and self._is_meant(job)
+            and self._is_ours(job, same_bytes=False)
             and not self._will_reopen(job)
         ):
             return job
@@ -162,9 +163,9 @@ class _Search:
             job.state in JOB_REOPENABLE and job.drop != drop.version and job.updated_at < drop.at and not drop.dry_run
         )
 
-    def _is_ours(self, job: Job) -> bool:
-        """The same bytes under the same configuration, whatever name they were first dropped under. (A job's manifest
-        is there before its row.)"""
+    def _is_ours(self, job: Job, *, same_bytes: bool = True) -> bool:
+        """The same bytes (or records) under the same configuration, whatever name they were first dropped under. (A
+        job's manifest is there before its row.)"""
         try:
             stored = self.connection.objects.get(JobKeys(job.tenant, job.job_key).manifest)
         except NotFound:
@@ -173,7 +174,9 @@ class _Search:
         spec = self.drop.spec
         return (
             manifest.spec == spec.name
-            and manifest.source.sha256 == self.drop.sha256
+            and manifest.purpose == spec.purpose
+            and manifest.schema_version == spec.output.schema_version
+            and (manifest.source.sha256 == self.drop.sha256 or not same_bytes)
             and manifest.model_resolved == spec.model_resolved
             and manifest.prompt_version == spec.prompt_version
             and manifest.generation_config_hash == spec.generation_config_hash

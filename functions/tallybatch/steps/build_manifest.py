@@ -10,7 +10,7 @@ import dataclasses
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tallybatch.contracts import S3Event
 from tallybatch.domain import identity
 from tallybatch.domain.canary import canary_size
-from tallybatch.domain.errors import BadInput, Conflict, Problem
+from tallybatch.domain.errors import BadInput, Conflict, NotFound, Problem
 from tallybatch.domain.input_lines import MAX_LINE_BYTES
 from tallybatch.domain.layout import INBOX, JobKeys, parse_inbox_key, spec_key, tenant_of
 from tallybatch.domain.lifecycle import JOB_REOPENABLE, JobState
@@ -217,6 +217,9 @@ def _accept(
     )
     keys = JobKeys(manifest.tenant, manifest.job_key)
     job = ports.ledger.job(manifest.job_key)
+    if job is not None and not job.dry_run:
+        with suppress(NotFound):  # retention has removed it
+            _require_same_use(manifest, keys, ports.objects)
     if job is None or (job.dry_run and not drop.is_dry):
         refuse_for_money(drop.spec, prices, _plan(manifest, drop, ports), where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
@@ -248,6 +251,25 @@ def _accept(
             return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
         start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
+
+
+def _require_same_use(manifest: Manifest, keys: JobKeys, objects: Objects) -> Manifest:
+    """The job's manifest as it is stored. What a job is for is no part of its key, so a file for another spec, purpose
+    or form of answer may meet it: it must not be told that its answers are there."""
+    stored = Manifest.model_validate_json(objects.get(keys.manifest))
+    for name in ("spec", "purpose", "schema_version"):
+        ours, theirs = getattr(manifest, name), getattr(stored, name)
+        if ours != theirs:
+            reason = (
+                f"this content is job {keys.job_key[:12]} already, for {name} {theirs!r}; this file is for {ours!r}"
+            )
+            raise BadInput(
+                "the dataset version is taken",
+                [Problem(reason, key="dataset_version", code="job_taken")],
+                where=manifest.source.key,
+                do="drop the file under another dataset version; nothing was spent",
+            )
+    return stored
 
 
 def _too_few(drop: Drop, records: int, least: int) -> BadInput:
@@ -305,7 +327,7 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
     _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
-    stored = Manifest.model_validate_json(ports.objects.get(keys.manifest))
+    stored = _require_same_use(manifest, keys, ports.objects)
     deadline_s = drop.spec.limits.deadline.total_seconds()
     job = Job(
         job_key=stored.job_key,

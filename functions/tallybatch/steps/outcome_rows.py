@@ -18,7 +18,7 @@ from tallybatch.steps.submit_shard import TOO_LATE
 
 NOT_REUSABLE = "not_reusable"
 """Code of a record whose accepted answer, made for an earlier job, breaks the rules of this one."""
-_ASK_ANEW = "to ask for another one, give output.schema_version a new label"
+_ASK_ANEW = "to ask for another one, give output.schema_version a new label and the file another dataset version"
 UNKNOWN_CODE = "unknown_code"
 """Anomaly, and note on an outcome: its code is in no table of the provider's and not in the spec's `retry.codes`."""
 
