@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import string
-import tracemalloc
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,39 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallybatch.adapters.providers.openai import OpenAIFormat
-from tallybatch.domain.identity import RecordIdentity
-from tallybatch.domain.input_lines import MAX_LINE_BYTES
-from tallybatch.domain.lines import newline_blocks
-from tallybatch.domain.preparation import Preparation, Quarantine, prepare
+from tallybatch.domain.preparation import Preparation, prepare
 from tallybatch.domain.records import RecordReader, ShardRecord, decode_record, encode_sorted
 from tallybatch.domain.shards import ShardLimits, read_zstd_lines
-from tallybatch.domain.source_stream import SourceStream
 from tallybatch.domain.spec_file import parse_spec
 from tallybatch.domain.templates import Template
 from tallybatch.steps.rendering import Requests
-
-IDENTITY = RecordIdentity("acme", "films", "v1@0", "m", "s", "gpt-5-mini-2025-08-07")
-LIMITS = ShardLimits(1000, 100_000)
-
-
-def prepare_bytes(
-    body: bytes,
-    folder: Path,
-    *,
-    gzipped: bool = False,
-    limits: ShardLimits = LIMITS,
-    quarantine: Quarantine | None = None,
-    keep_raw: bool = False,
-    measure: Callable[[dict[str, Any]], int] = lambda values: len(str(values["title"])) + 100,
-) -> Preparation:
-    reader = RecordReader(key="id", fields=("title",), source_version="", identity=IDENTITY, measure=measure)
-    source = SourceStream(io.BytesIO(body), gzipped=gzipped)
-    blocks = newline_blocks(source.chunks(), cut_at=MAX_LINE_BYTES)
-    return prepare(blocks, reader=reader, limits=limits, folder=folder, quarantine=quarantine, keep_raw=keep_raw)
-
-
-def bad_lines(done: Preparation) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in done.bad_lines.read_bytes().splitlines()]
+from tests.support.preparing import GOOD, IDENTITY, LIMITS, bad_lines, film, prepare_bytes, with_third
 
 
 def records(done: Preparation) -> list[ShardRecord]:
@@ -64,18 +33,6 @@ def records(done: Preparation) -> list[ShardRecord]:
 
 def inputs(done: Preparation) -> list[Any]:
     return [msgspec.json.decode(record.input) for record in records(done)]
-
-
-def film(key: Any, title: Any = "Heat") -> bytes:
-    return json.dumps({"id": key, "title": title}, ensure_ascii=False).encode()
-
-
-GOOD = [film("a"), film("b"), film("c")]
-
-
-def with_third(line: bytes) -> bytes:
-    """Two good lines, the line, and one more good line."""
-    return b"\n".join([GOOD[0], GOOD[1], line, GOOD[2]]) + b"\n"
 
 
 TWO_MEGABYTES = film("x", "x" * 2_000_000)
@@ -271,75 +228,6 @@ def test_given_a_separator_inside_a_string_when_prepared_then_it_splits_nothing(
     done = prepare_bytes(with_third(raw), tmp_path)
     assert (done.lines, done.records, done.bad_count) == (4, 4, 0)
     assert inputs(done)[2] == {"title": title}
-
-
-def test_given_bad_lines_to_keep_when_prepared_then_each_comes_back_with_its_own_bytes(tmp_path: Path) -> None:
-    body = with_third(b'{"id":"x","title":"\xff"}') + b"not json\n" + film("a") + b"\n"
-    done = prepare_bytes(body, tmp_path, keep_raw=True)
-    by_line = {bad["line"]: bad for bad in bad_lines(done)}
-    assert set(by_line) == {3, 5, 6}
-    assert (
-        msgspec.json.decode(b'"' + by_line[3]["raw_base64"].encode() + b'"', type=bytes) == b'{"id":"x","title":"\xff"}'
-    )
-    assert by_line[5]["raw"] == "not json"
-    assert by_line[6]["code"] == "duplicate_key"
-
-
-def test_given_a_line_that_is_too_long_when_kept_then_what_is_kept_is_its_beginning(tmp_path: Path) -> None:
-    letters = string.ascii_letters * 70_000
-    done = prepare_bytes(with_third(film("x", letters)), tmp_path, keep_raw=True)
-    (bad,) = bad_lines(done)
-    assert (bad["code"], bad["raw"].encode()) == ("line_too_long", film("x", letters)[:MAX_LINE_BYTES])
-
-
-def test_given_bad_lines_when_prepared_again_without_them_then_the_rest_is_as_if_they_had_not_been_there(
-    tmp_path: Path,
-) -> None:
-    for name in "abc":
-        (tmp_path / name).mkdir()
-    body = GOOD[0] + b"\nnot json\n" + GOOD[0].replace(b"}", b', "note": "\xc3\xa9"}') + b"\n" + b"\n".join(GOOD[1:])
-    first = prepare_bytes(body, tmp_path / "a", keep_raw=True)
-    with closing(Quarantine(first, tmp_path / "b")) as quarantine:
-        second = prepare_bytes(body, tmp_path / "b", quarantine=quarantine, keep_raw=True)
-    reference = prepare_bytes(b"\n".join(GOOD), tmp_path / "c")
-    assert (second.bad_count, second.records, second.lines) == (0, 3, 5)
-    assert [shard.sha256 for shard in second.shards] == [shard.sha256 for shard in reference.shards]
-    kept = [json.loads(line) for line in quarantine.bad_lines.read_bytes().splitlines()]
-    assert [(bad["line"], bad["code"], bad["raw"].encode()) for bad in kept] == [
-        (number, code, body.split(b"\n")[number - 1]) for number, code in ((2, "invalid_json"), (3, "duplicate_key"))
-    ]
-
-
-def test_given_bad_lines_of_every_kind_when_prepared_then_they_are_listed_in_the_order_of_the_file(
-    tmp_path: Path,
-) -> None:
-    body = b"\n".join([film("a"), film("a"), b"{", film("b"), film("a"), b"[", film("b"), b"", film("c")])
-    done = prepare_bytes(body, tmp_path, keep_raw=True)
-    order = [2, 3, 5, 6, 7, 8]
-    assert [bad["line"] for bad in bad_lines(done)] == [problem.line for problem in done.problems] == order
-    assert done.bad_by_code == {"duplicate_key": 3, "invalid_json": 2, "blank_line": 1}
-    assert (done.bad_count, done.records) == (6, 6)
-
-
-def test_given_many_bad_lines_when_prepared_and_left_out_then_no_list_of_them_is_in_memory(tmp_path: Path) -> None:
-    peaks = []
-    for count in (33_000, 70_000):
-        folder = tmp_path / str(count)
-        (folder / "good").mkdir(parents=True)
-        body = b"\n".join([*GOOD[:1], *GOOD[:1] * count])
-        tracemalloc.start()
-        first = prepare_bytes(body, folder, keep_raw=True)
-        with closing(Quarantine(first, folder / "good")) as quarantine:
-            second = prepare_bytes(body, folder / "good", quarantine=quarantine, keep_raw=True)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert (first.bad_count, second.bad_count, second.records) == (count, 0, 1)
-    assert peaks[1] < 1.3 * peaks[0]
-
-
-def test_given_bytes_of_bad_lines_when_they_are_not_to_be_kept_then_none_is_in_the_report(tmp_path: Path) -> None:
-    done = prepare_bytes(with_third(b'{"id":"x","title":"secret"'), tmp_path)
-    assert b"secret" not in done.bad_lines.read_bytes()
 
 
 def test_given_hundreds_of_bad_lines_when_prepared_then_all_are_in_the_file_and_the_first_hundred_are_shown(
