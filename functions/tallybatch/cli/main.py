@@ -76,7 +76,11 @@ class Root(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         ctx.meta[__name__] = "--json" in args
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            _tell_usage(ctx, error)
+            raise
 
     def invoke(self, ctx: Context) -> Any:
         try:
@@ -86,8 +90,7 @@ class Root(typer.core.TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except (typer.TyperException, typer.Abort, BrokenPipeError) as error:
-            if ctx.meta[__name__] and isinstance(error, typer.TyperException):
-                output.answer({"error": {"type": "Usage", "message": error.format_message()}}, as_json=True)
+            _tell_usage(ctx, error)
             raise
         except Exception as error:
             _tell(error, as_json=ctx.meta[__name__])
@@ -125,6 +128,11 @@ def _root(
 
 def main() -> None:
     app()
+
+
+def _tell_usage(ctx: Context, error: BaseException) -> None:
+    if ctx.meta[__name__] and isinstance(error, typer.TyperException):
+        output.answer({"error": {"type": "Usage", "message": error.format_message()}}, as_json=True)
 
 
 def _tell(error: Exception, *, as_json: bool) -> None:

@@ -72,6 +72,12 @@ def test_a_wrong_option_is_a_usage_error_and_json_too(operator: Operator) -> Non
     assert "--bogus" in said.err
 
 
+def test_an_option_before_the_command_is_a_usage_error_and_json_too(operator: Operator) -> None:
+    said = operator.run("--json", "jobs")
+    assert (said.code, said.json["error"]["type"]) == (2, "Usage")
+    assert "--json" in said.json["error"]["message"]
+
+
 def test_a_mistyped_command_gets_a_suggestion(operator: Operator) -> None:
     said = operator.run("submitt")
     assert said.code == 2
