@@ -137,3 +137,37 @@ def test_given_content_that_is_a_job_for_something_else_when_dropped_then_it_is_
 
     again = pipeline.run(films(RECORDS), spec=name, version="v2")
     assert (again.state, again.spec) == (JobState.COMPLETED, name)
+
+
+def sources(pipeline: Pipeline, job: Job) -> dict[str, str]:
+    """The job that readers get for each file, by its name."""
+    found = current(pipeline.objects, job)["sources"]
+    return {key.rpartition("/")[2]: entry["job_key"] for key, entry in found.items()}
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["when it has completed", "while it is at work"])
+def test_given_two_files_of_one_content_when_one_of_them_changes_then_each_has_its_own_results(
+    pipeline: Pipeline, in_flight: bool
+) -> None:
+    pipeline.push_spec(spec())
+    event = pipeline.upload(films(RECORDS), name="x.jsonl")
+    job_key = pipeline.build(event)["job_key"]
+    if not in_flight:
+        pipeline.execute(job_key)
+    pipeline.wait(60)
+    pipeline.drop(films(RECORDS), name="y.jsonl")
+    pipeline.wait(60)
+    newer = pipeline.run(films(RECORDS + 2), name="x.jsonl")
+    if in_flight:
+        pipeline.execute(job_key)
+    job = pipeline.job(job_key)
+    assert sources(pipeline, job) == {"x.jsonl": newer.job_key, "y.jsonl": job_key}
+
+    pipeline.wait(60)
+    pipeline.drop(films(RECORDS), name="y.jsonl")
+    pipeline.build(event)
+    assert sources(pipeline, job) == {"x.jsonl": newer.job_key, "y.jsonl": job_key}
+
+    pipeline.wait(60)
+    pipeline.drop(films(RECORDS), name="x.jsonl")
+    assert sources(pipeline, job) == {"x.jsonl": job_key, "y.jsonl": job_key}

@@ -42,7 +42,7 @@ from tallybatch.steps.job_prices import job_prices, price_book, refuse_for_money
 from tallybatch.steps.refusal import Refusal, refuse, write_problems
 from tallybatch.steps.rendering import Requests
 from tallybatch.steps.reopening import next_run, start
-from tallybatch.steps.run_terms import pin_golden, pin_spec
+from tallybatch.steps.run_terms import pin_golden, pin_spec, require_same_use
 from tallybatch.steps.transitions import advance_job, change_job
 
 
@@ -219,7 +219,7 @@ def _accept(
     job = ports.ledger.job(manifest.job_key)
     if job is not None and not job.dry_run:
         with suppress(NotFound):  # retention has removed it
-            _require_same_use(manifest, keys, ports.objects)
+            require_same_use(manifest, keys, ports.objects)
     if job is None or (job.dry_run and not drop.is_dry):
         refuse_for_money(drop.spec, prices, _plan(manifest, drop, ports), where=drop.place.key)
         golden_sha256 = pin_golden(drop.spec, prepared.shards, keys, ports.objects)
@@ -243,7 +243,7 @@ def _accept(
         )
     else:
         job = change_job(ports.ledger, job.job_key, lambda row: _dropped_again(row, drop))
-        if job.state is JobState.COMPLETED and job.drop == drop.version:
+        if job.state is JobState.COMPLETED and job.places.get(drop.info.key) == drop.info.last_modified:
             serve_again(job, ports.objects)
     if job.state in (JobState.CREATED, JobState.VALIDATED):
         job = advance_job(ports.ledger, ports.clock, job.job_key, JobState.VALIDATED, attempt=job.attempt)
@@ -251,25 +251,6 @@ def _accept(
             return {"job_key": job.job_key, "state": job.state.value, "dry_run": True}
         start(job, ports.objects.bucket, ports.executions)
     return {"job_key": job.job_key, "state": job.state.value}
-
-
-def _require_same_use(manifest: Manifest, keys: JobKeys, objects: Objects) -> Manifest:
-    """The job's manifest as it is stored. What a job is for is no part of its key, so a file for another spec, purpose
-    or form of answer may meet it: it must not be told that its answers are there."""
-    stored = Manifest.model_validate_json(objects.get(keys.manifest))
-    for name in ("spec", "purpose", "schema_version"):
-        ours, theirs = getattr(manifest, name), getattr(stored, name)
-        if ours != theirs:
-            reason = (
-                f"this content is job {keys.job_key[:12]} already, for {name} {theirs!r}; this file is for {ours!r}"
-            )
-            raise BadInput(
-                "the dataset version is taken",
-                [Problem(reason, key="dataset_version", code="job_taken")],
-                where=manifest.source.key,
-                do="drop the file under another dataset version; nothing was spent",
-            )
-    return stored
 
 
 def _too_few(drop: Drop, records: int, least: int) -> BadInput:
@@ -295,14 +276,23 @@ def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | Non
         golden_sha256=golden_sha256,
         drop=drop.version,
         dropped_at=drop.info.last_modified,
+        places=_places(drop, job),
     )
 
 
 def _dropped_again(job: Job, drop: Drop) -> Job | None:
-    """A file that becomes again what it was: of all states of it, this one is the newest now."""
-    if job.cancel_requested_at or not _is_later(drop, job):
+    """A file that becomes again what it was, of all states of it this one is the newest now; or another file of the
+    same content."""
+    places = _places(drop, job)
+    if job.cancel_requested_at or (not _is_later(drop, job) and places == job.places):
         return None
-    return replace(job, drop=drop.version, dropped_at=drop.info.last_modified)
+    seen = (drop.version, drop.info.last_modified) if _is_later(drop, job) else (job.drop, job.dropped_at)
+    return replace(job, drop=seen[0], dropped_at=seen[1], places=places)
+
+
+def _places(drop: Drop, job: Job) -> dict[str, float]:
+    key, at = drop.info.key, drop.info.last_modified
+    return {**job.places, key: max(at, job.places.get(key, at))}
 
 
 def _reopens(drop: Drop, job: Job) -> bool:
@@ -327,7 +317,7 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
         _put_first(ports.objects, keys.manifest, manifest.to_bytes(), "application/json", tag)
     _put_plan(manifest, drop, keys, ports)
     pin_spec(drop.spec, drop.spec_bytes, keys, ports.objects)
-    stored = _require_same_use(manifest, keys, ports.objects)
+    stored = require_same_use(manifest, keys, ports.objects)
     deadline_s = drop.spec.limits.deadline.total_seconds()
     job = Job(
         job_key=stored.job_key,
@@ -348,6 +338,7 @@ def _create(manifest: Manifest, drop: Drop, keys: JobKeys, ports: Ports) -> Job:
         golden_sha256=manifest.golden_sha256,
         drop=drop.version,
         dropped_at=drop.info.last_modified,
+        places={drop.info.key: drop.info.last_modified},
         dry_run=drop.is_dry,
     )
     created = ports.ledger.put_job(job, expected_version=None) or ports.ledger.job(job.job_key)

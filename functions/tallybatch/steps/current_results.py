@@ -45,19 +45,23 @@ def parts_of(closure: Closure, context: JobContext, objects: Objects) -> list[Pa
 
 
 def switch(certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects) -> None:
-    """Put this job's parts into current.json: readers see the old set or the new one. A job for a newer state of the
-    same file replaces the older one's, and a job's later attempt the earlier one's, never the other way round. Newer is
-    what was dropped later, whichever event came first."""
+    """Put this job's parts into current.json, for each file of its content: readers see the old set or the new one. A
+    job for a newer state of the same file replaces the older one's, and a job's later attempt the earlier one's, never
+    the other way round. Newer is what was dropped later, whichever event came first."""
     results = ResultKeys(job.tenant, job.spec, job.dataset_version)
     for _ in range(_TRIES):
         info = objects.head(results.current)
         current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
         sources: dict[str, Any] = current["sources"]
-        entry = _entry(certified, parts, job, context, objects)
-        there = sources.get(context.manifest.source.key)
-        if there is not None and _age(there) >= _age(entry):
+        newer = {
+            place: entry
+            for place, dropped_at in (job.places or {context.manifest.source.key: job.dropped_at}).items()
+            for entry in [_entry(certified, parts, dropped_at, context, objects)]
+            if place not in sources or _age(sources[place]) < _age(entry)
+        }
+        if not newer:
             return
-        sources[context.manifest.source.key] = entry
+        sources.update(newer)
         body = msgspec.json.encode({"current_version": 1, "sources": dict(sorted(sources.items()))})
         body = msgspec.json.format(body, indent=1) + b"\n"
         etag = info.etag if info else None
@@ -72,13 +76,15 @@ def _age(entry: dict[str, Any]) -> tuple[float, float, str, int]:
     return entry.get("dropped_at", 0), entry["created_at"], entry["job_key"], entry.get("attempt", 0)
 
 
-def _entry(certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects) -> dict[str, Any]:
+def _entry(
+    certified: Certified, parts: list[Part], dropped_at: float, context: JobContext, objects: Objects
+) -> dict[str, Any]:
     certificate = certified.certificate
     asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
     return {
         "job_key": certificate.job_key,
         "created_at": context.manifest.created_at,
-        "dropped_at": job.dropped_at,
+        "dropped_at": dropped_at,
         "attempt": certificate.attempts,
         **(asked if certificate.partial else {}),
         "certificate": objects.uri(certified.key),

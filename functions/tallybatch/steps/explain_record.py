@@ -242,8 +242,8 @@ def _published(job: Job, shard: ShardEntry, record: ShardRecord, context: JobCon
     if objects.head(results.current) is None:
         return None
     current = msgspec.json.decode(objects.get(results.current))
-    entry = current["sources"].get(context.manifest.source.key)
-    if entry is None or entry["job_key"] != job.job_key:
+    entry = next((entry for entry in current["sources"].values() if entry["job_key"] == job.job_key), None)
+    if entry is None:
         return None
     key = context.keys.published(entry.get("attempt", job.attempt), shard.shard_id)
     if objects.head(key) is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tallybatch.domain.errors import BadInput, NotFound, Problem
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys, golden_key, spec_key
+from tallybatch.domain.manifest import Manifest
 from tallybatch.domain.quality_golden import MAX_GOLDEN_BYTES, labels_to_bytes, read_golden
 from tallybatch.domain.records import decode_record
 from tallybatch.domain.shards import ShardFile, read_zstd_lines
@@ -86,3 +87,22 @@ def _business_keys(shard: ShardFile) -> Iterable[str]:
     with shard.path.open("rb") as stream:
         for line in read_zstd_lines(stream):
             yield decode_record(line).business_key
+
+
+def require_same_use(manifest: Manifest, keys: JobKeys, objects: Objects) -> Manifest:
+    """The job's manifest as it is stored. What a job is for is no part of its key, so a file for another spec, purpose
+    or form of answer may meet it: it must not be told that its answers are there."""
+    stored = Manifest.model_validate_json(objects.get(keys.manifest))
+    for name in ("spec", "purpose", "schema_version"):
+        ours, theirs = getattr(manifest, name), getattr(stored, name)
+        if ours != theirs:
+            reason = (
+                f"this content is job {keys.job_key[:12]} already, for {name} {theirs!r}; this file is for {ours!r}"
+            )
+            raise BadInput(
+                "the dataset version is taken",
+                [Problem(reason, key="dataset_version", code="job_taken")],
+                where=manifest.source.key,
+                do="drop the file under another dataset version; nothing was spent",
+            )
+    return stored
