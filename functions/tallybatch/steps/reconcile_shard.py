@@ -15,7 +15,7 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, Outcome, OutcomeClass, Usage, plain_word
+from tallybatch.domain.outcomes import ACCEPTED, SUCCEEDED, Outcome, OutcomeClass, Usage, plain_word
 from tallybatch.domain.quality import UNFIT
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
@@ -168,17 +168,17 @@ class _Told:
     """Of the unqualified answers."""
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
-        self.counts[outcome.outcome] += 1
-        cost = outcome.cost_nano_usd
+        what, cost = outcome.outcome, outcome.cost_nano_usd
+        self.counts[what] += 1
         if cost is None:
             self.unpriced += 1
         elif cost:
-            self.costs[outcome.outcome] += cost
+            self.costs[what] += cost
         if outcome.notes:
             self.drifted += "model_drift" in outcome.notes
-        if outcome.outcome in ACCEPTED:
+        if what in ACCEPTED:
             return
-        if outcome.outcome is OutcomeClass.UNQUALIFIED:
+        if what is OutcomeClass.UNQUALIFIED:
             self.schema_valid += not (outcome.code or outcome.reason.startswith(UNFIT))
         if UNKNOWN_CODE in outcome.notes:
             self.unknown_codes[plain_word(outcome.code)] += 1
@@ -194,7 +194,7 @@ def _read(key: str, context: JobContext, objects: Objects) -> _Told:
     told, policy = _Told(), context.retry_policy
     for outcome, placed in read_placed(objects, key):
         told.note(outcome, policy)
-        if outcome.outcome is OutcomeClass.SUCCEEDED:
+        if outcome.outcome is SUCCEEDED:
             told.accepted.append((outcome.record_key, placed))
     return told
 
@@ -218,7 +218,7 @@ def _conclude(
             outcome = builder.waiting(record, excluded[record.record_id].owner)
         else:
             outcome = builder.returned(record, back)
-        accepted.append(outcome.record_key if outcome.outcome is OutcomeClass.SUCCEEDED else "")
+        accepted.append(outcome.record_key if outcome.outcome is SUCCEEDED else "")
         told.note(outcome, policy)
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)
