@@ -213,11 +213,13 @@ def _read_response(body: _Body, items: list[_Item], line: bytes) -> _Reading:
 
 
 def _only_text(items: list[_Item]) -> str | None:
-    """The text of a response with one message of one part, as most have it, alone or after some reasoning."""
-    if not items or (len(items) > 1 and any([item.type != "reasoning" for item in items[:-1]])):
+    """The text of a response that is one message of one part, alone or after its reasoning: most are."""
+    if len(items) == 2 and items[0].type == "reasoning":
+        items = items[1:]
+    if len(items) != 1 or items[0].type != "message":
         return None
-    content = items[-1].content
-    if items[-1].type != "message" or type(content) is not list or len(content) != 1:
+    content = items[0].content
+    if not isinstance(content, list) or len(content) != 1:
         return None
     return content[0].text if content[0].type == "output_text" else None
 
