@@ -1,4 +1,4 @@
-"""Bucket and table as a function's role lets it see them: the emulator enforces no IAM, so the drivers of the tests do."""
+"""Bucket and table as a function's role lets it see them: the emulator enforces no IAM, so the tests' drivers do."""
 
 from __future__ import annotations
 
