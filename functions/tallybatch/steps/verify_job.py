@@ -81,7 +81,7 @@ def _check_bytes(certificate: Certificate, key: str, objects: Objects, keys: Job
     certified = {sealed.key for sealed in certificate.objects} | {key}
     there = {info.key for info in objects.list(keys.prefix)}
     if missing := sorted(certified - there):
-        raise _Difference(f"{objects.uri(missing[0])} is certified and gone")
+        raise _Difference(f"{objects.uri(missing[0])} is certified and gone: deleted, or past its retention")
     extra = sorted(there - certified)
     if foreign := unexplained(extra, certificate, keys):
         raise _Difference(f"{objects.uri(foreign[0])} is there and not certified")
@@ -101,7 +101,7 @@ def _check_object(sealed: SealedObject, objects: Objects) -> None:
                 digest.update(chunk)
                 size += len(chunk)
     except NotFound:
-        raise _Difference(f"{objects.uri(sealed.key)} is certified and gone") from None
+        raise _Difference(f"{objects.uri(sealed.key)} is certified and gone: deleted, or past its retention") from None
     if size != sealed.bytes:
         raise _Difference(f"{objects.uri(sealed.key)} has {size} bytes, certified are {sealed.bytes}")
     if digest.hexdigest() != sealed.sha256:
