@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ def switch(certified: Certified, parts: list[Part], job: Job, context: JobContex
         info = objects.head(results.current)
         current: dict[str, Any] = msgspec.json.decode(objects.get(results.current)) if info else {"sources": {}}
         sources: dict[str, Any] = current["sources"]
-        entry = _entry(certified, parts, job, context, objects)
+        entry = entry_of(certified, parts, context, objects, dropped_at=job.dropped_at)
         there = sources.get(context.manifest.source.key)
         if there is not None and _age(there) >= _age(entry):
             return
@@ -72,13 +73,16 @@ def _age(entry: dict[str, Any]) -> tuple[float, float, str, int]:
     return entry.get("dropped_at", 0), entry["created_at"], entry["job_key"], entry.get("attempt", 0)
 
 
-def _entry(certified: Certified, parts: list[Part], job: Job, context: JobContext, objects: Objects) -> dict[str, Any]:
+def entry_of(
+    certified: Certified, parts: Sequence[Part], context: JobContext, objects: Objects, *, dropped_at: float
+) -> dict[str, Any]:
+    """What readers find for the job's source: but for the moment of its drop, it follows from the certificate."""
     certificate = certified.certificate
     asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
     return {
         "job_key": certificate.job_key,
         "created_at": context.manifest.created_at,
-        "dropped_at": job.dropped_at,
+        "dropped_at": dropped_at,
         "attempt": certificate.attempts,
         **(asked if certificate.partial else {}),
         "certificate": objects.uri(certified.key),
