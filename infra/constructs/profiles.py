@@ -71,7 +71,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
         settings.ApproveCanary: Profile(reads=("jobs/",), memory_mb=512, timeout_s=60),
-        settings.PublishShard: Profile(reads=("jobs/",), writes=("results/",), table=READ_LEDGER, spool_mb=4096),
+        settings.PublishShard: Profile(writes=("jobs/", "results/"), table=READ_LEDGER, spool_mb=4096),
         settings.SealJob: Profile(
             reads=("quarantine/",),
             writes=("jobs/", "results/", "review/"),

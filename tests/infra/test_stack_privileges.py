@@ -47,7 +47,7 @@ WRITES = {
     "ReconcileJob": {"jobs/"},
     "JudgeCanary": {"jobs/"},
     "ApproveCanary": set(),
-    "PublishShard": {"results/"},
+    "PublishShard": {"jobs/", "results/"},
     "SealJob": {"jobs/", "results/", "review/"},
     "FailJob": {"jobs/"},
     "Sweep": {"jobs/", "deletions/"},

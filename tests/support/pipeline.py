@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from infra.local.simulator.server import SimulatorServer
-from tallybatch import wiring
+from tallybatch import settings, wiring
 from tallybatch.adapters.providers.bedrock import BedrockApi
 from tallybatch.adapters.providers.gemini import GeminiApi
 from tallybatch.adapters.providers.openai import OpenAIApi
@@ -40,7 +40,7 @@ from tallybatch.domain.certificate import Certificate, from_bytes
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.rows import Job
 from tallybatch.domain.submitting import SubmitRules
-from tallybatch.ports import OnDemand, ProviderApi
+from tallybatch.ports import Ledger, Objects, OnDemand, ProviderApi
 from tallybatch.steps import (
     admit_job,
     answer_approval,
@@ -70,6 +70,7 @@ from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_misc import ManualClock, MemoryEvents, MemoryExecutions, MemoryTaskTokens
 from tests.support.memory_objects import MemoryObjects
 from tests.support.on_demand import lane
+from tests.support.privileges import AllowedLedger, AllowedObjects
 from tests.support.state_machine import StateMachine
 
 TENANT = "acme"
@@ -195,8 +196,7 @@ class Pipeline(StateMachine):
 
     def build(self, event: S3Event) -> dict[str, Any]:
         ports = build_manifest.Ports(
-            self.objects,
-            self.ledger,
+            *self.stores(settings.BuildManifest),
             self.executions,
             self.events,
             self.clock,
@@ -215,17 +215,25 @@ class Pipeline(StateMachine):
 
     # Single states
 
+    def stores(self, function: type[settings.StoreSettings]) -> tuple[Objects, Ledger]:
+        """Bucket and table as the function's role lets it see them."""
+        return cast("Objects", AllowedObjects(self.objects, function)), cast(
+            "Ledger", AllowedLedger(self.ledger, function)
+        )
+
     def admit(self, request: JobInput) -> QuotaReply:
-        return admit_job.run(request, admit_job.Ports(self.objects, self.ledger, self.clock))
+        return admit_job.run(request, admit_job.Ports(*self.stores(settings.AdmitJob), self.clock))
 
     def reserve(self, item: ShardItem) -> QuotaReply:
-        return reserve_quota.run(item, reserve_quota.Ports(self.ledger, self.clock))
+        return reserve_quota.run(item, reserve_quota.Ports(self.stores(settings.ReserveQuota)[1], self.clock))
 
     def release(self, item: ShardItem) -> ReleaseReply:
-        return release_quota.run(item, release_quota.Ports(self.ledger, self.clock))
+        return release_quota.run(item, release_quota.Ports(self.stores(settings.ReleaseQuota)[1], self.clock))
 
     def plan(self, request: JobInput) -> AttemptPlan:
-        ports = plan_attempt.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats, self.min_records)
+        ports = plan_attempt.Ports(
+            *self.stores(settings.PlanAttempt), self.events, self.clock, wiring.formats, self.min_records
+        )
         return plan_attempt.run(request, ports)
 
     def items(self, plan: AttemptPlan) -> list[ShardItem]:
@@ -234,34 +242,36 @@ class Pipeline(StateMachine):
 
     def submit(self, item: ShardItem) -> SubmitReply:
         ports = submit_shard.Ports(
-            self.objects, self.ledger, self.api(item.provider), self.clock, wiring.formats, self.min_records
+            *self.stores(settings.SubmitShard), self.api(item.provider), self.clock, wiring.formats, self.min_records
         )
         return submit_shard.run(item, ports, rules=self.rules, unknown_wait_s=UNKNOWN_WAIT_S)
 
     def ask_records(self, item: ShardItem) -> AnswerReply:
-        ports = answer_shard.Ports(self.objects, self.ledger, self.single(item.provider), self.clock, wiring.formats)
+        ports = answer_shard.Ports(
+            *self.stores(settings.AnswerShard), self.single(item.provider), self.clock, wiring.formats
+        )
         return answer_shard.run(item, ports, rules=ANSWER_RULES)
 
     def poll(self, item: ShardItem, waited_s: float = 0) -> Any:
-        ports = poll_shard.Ports(self.ledger, self.api(item.provider), self.clock)
+        ports = poll_shard.Ports(self.stores(settings.PollShard)[1], self.api(item.provider), self.clock)
         return poll_shard.run(item, ports, waited_s=waited_s, max_wait_s=600)
 
     def collect(self, item: ShardItem) -> dict[str, int]:
-        ports = collect_shard.Ports(self.objects, self.ledger, self.api(item.provider), self.clock)
+        ports = collect_shard.Ports(*self.stores(settings.CollectShard), self.api(item.provider), self.clock)
         return collect_shard.run(item, ports)
 
     def reconcile_shard(self, item: ShardItem) -> dict[str, int]:
-        ports = reconcile_shard.Ports(self.objects, self.ledger, self.clock, wiring.formats)
+        ports = reconcile_shard.Ports(*self.stores(settings.ReconcileShard), self.clock, wiring.formats)
         return reconcile_shard.run(item, ports)
 
     def reconcile(self, request: JobInput) -> ReconcileReply:
-        return reconcile_job.run(request, reconcile_job.Ports(self.objects, self.ledger, self.clock))
+        return reconcile_job.run(request, reconcile_job.Ports(*self.stores(settings.ReconcileJob), self.clock))
 
     def judge(self, request: JobInput) -> CanaryReply:
-        return judge_canary.run(request, judge_canary.Ports(self.objects, self.ledger, self.clock))
+        return judge_canary.run(request, judge_canary.Ports(*self.stores(settings.JudgeCanary), self.clock))
 
     def ask(self, request: ApprovalRequest) -> None:
-        ports = approve_canary.Ports(self.objects, self.ledger, self.events, self.tokens, self.clock)
+        ports = approve_canary.Ports(*self.stores(settings.ApproveCanary), self.events, self.tokens, self.clock)
         approve_canary.run(request, ports)
 
     def approve(self, job_key: str, *, approve: bool = True, who: str = "ada", reason: str = "") -> Job:
@@ -274,16 +284,16 @@ class Pipeline(StateMachine):
         return [PublishItem.model_validate(item) for item in msgspec.json.decode(self.objects.get(reply.items_key))]
 
     def publish(self, item: PublishItem) -> Any:
-        return publish_shard.run(item, self.objects)
+        return publish_shard.run(item, self.stores(settings.PublishShard)[0])
 
     def seal(self, request: JobInput) -> SealReply:
         return seal_job.run(request, self.seal_ports())
 
     def seal_ports(self) -> seal_job.Ports:
-        return seal_job.Ports(self.objects, self.ledger, self.events, self.clock, wiring.formats)
+        return seal_job.Ports(*self.stores(settings.SealJob), self.events, self.clock, wiring.formats)
 
     def resume(self, job_key: str, action: Any = "resume", *, by: str = "ada") -> ResumeReply:
-        ports = resume_job.Ports(self.objects, self.ledger, self.executions, self.clock)
+        ports = resume_job.Ports(*self.stores(settings.ResumeJob), self.executions, self.clock)
         return resume_job.run(ResumeRequest(job_key=job_key, action=action, by=by), ports)
 
     def hand_in(self, job: Job, decisions: bytes, *, by: str = "ada") -> ReviewReply:
@@ -293,7 +303,7 @@ class Pipeline(StateMachine):
         return self.resolve(ReviewRequest(job_key=job.job_key, decisions_key=key, by=by))
 
     def resolve(self, request: ReviewRequest) -> ReviewReply:
-        ports = resolve_review.Ports(self.objects, self.ledger, self.executions, self.clock)
+        ports = resolve_review.Ports(*self.stores(settings.ResolveReview), self.executions, self.clock)
         return resolve_review.run(request, ports)
 
     def run_again(self, job_key: str) -> Job:
@@ -304,7 +314,7 @@ class Pipeline(StateMachine):
     def sweep(self, **request: Any) -> SweepReply:
         """As the schedule calls it, or with another request."""
         ports = sweep.Ports(
-            self.ledger,
+            self.stores(settings.Sweep)[1],
             {
                 self.provider.name: self.provider,
                 **{name: self.elsewhere[name] for name in self.makers() if name in self.elsewhere},
@@ -312,13 +322,13 @@ class Pipeline(StateMachine):
             self.events,
             self.executions,
             self.clock,
-            self.objects,
+            self.stores(settings.Sweep)[0],
             self.keep_files_s,
         )
         return sweep.run(SweepRequest(**request), ports)
 
     def fail(self, request: FailInput) -> SealReply:
-        return fail_job.run(request, fail_job.Ports(self.objects, self.ledger, self.events, self.clock))
+        return fail_job.run(request, fail_job.Ports(*self.stores(settings.FailJob), self.events, self.clock))
 
     # What came of it
 

@@ -178,7 +178,8 @@ def failed() -> Report:
         for number in range(4)
     ]
     ended = job(JobState.FAILED, reason="ProviderRefused: the provider refused every shard. no key")
-    return failure_report(ended, manifest(), closure(submissions, expected=3200, failed={"permanent": 3200}))
+    closed = closure(submissions, expected=3200, failed={"permanent": 3200})
+    return failure_report(ended, manifest(), closed, closed.submissions)
 
 
 def refused(problems: int = 3) -> Report:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tallybatch.contracts import JobInput, ReconcileReply
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.rows import Job
 from tests.support.films import (
     classes,
@@ -139,3 +141,30 @@ def test_given_a_shipped_scenario_when_run_then_the_job_ends_and_nothing_unclose
     assert set(pipeline.simulator.control.journal()["jobs_per_marker"].values()) == {1}
     if job.state.value == "COMPLETED":
         assert pipeline.verify(job).ok
+
+
+@pytest.mark.parametrize(("attempt", "known"), [(1, False), (2, True)])
+def test_given_a_job_that_fails_where_it_is_reconciled_when_reported_then_all_that_was_paid_is_told(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, attempt: int, known: bool
+) -> None:
+    """The last closure is that of an earlier attempt, if there is one; what went out since is in the report too."""
+    scenario(pipeline.simulator.control, records=[{"fault": "error_500", "contains": "Film-003.", "times": 1}])
+    pipeline.push_spec(spec())
+    reconcile = pipeline.reconcile
+
+    def broken(request: JobInput) -> ReconcileReply:
+        if request.attempt == attempt:
+            raise Permanent("the bucket is gone", where="here")
+        return reconcile(request)
+
+    monkeypatch.setattr(pipeline, "reconcile", broken)
+    job = pipeline.run(films(RECORDS))
+
+    told = report(pipeline.objects, job)
+    billed = pipeline.simulator.control.journal()["tokens_billed"]
+    assert (job.state.value, told["counts"]["submissions"], told["counts"]["provider_jobs"]) == (
+        "FAILED", attempt, attempt
+    )  # fmt: skip
+    assert told["counts"].get("succeeded") == (RECORDS - 1 if known else None)
+    assert {kind: told["tokens"].get(kind, 0) for kind in billed} == billed
+    assert float(told["money"]["cost_usd"]) > 0

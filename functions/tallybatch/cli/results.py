@@ -94,6 +94,12 @@ def _certificate_or_refuse(connection: Connection, keys: JobKeys) -> tuple[str, 
         return newest_certificate(connection.objects, keys)
     except NotFound:
         job = connection.ledger.job(keys.job_key)
+        if job and job.certificate:
+            raise ObjectDamaged(
+                "the job's certificate is gone",
+                where=job.certificate,
+                do="restore the object's earlier version; the bucket keeps it for a while",
+            ) from None
         raise NotClosed(
             "the job has no certificate, so it has no results",
             where=f"job {keys.job_key}",

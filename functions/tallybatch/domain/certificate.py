@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tallybatch.domain.billing import Money, money
-from tallybatch.domain.closure import Closure, SubmissionEntry
+from tallybatch.domain.closure import SubmissionEntry
 from tallybatch.domain.errors import ObjectDamaged
 from tallybatch.domain.identity import sha256_hex
 
@@ -87,17 +89,15 @@ def _render(certificate: Certificate) -> bytes:
     return msgspec.json.format(msgspec.json.encode(certificate), indent=1) + b"\n"
 
 
-def total_money(closure: Closure) -> Money:
+def total_money(submissions: Iterable[SubmissionEntry]) -> Money:
     """What all submissions and their ghosts cost."""
-    return money(
-        (entry.attempt, entry.costs, entry.duplicate_cost_nano_usd, entry.unpriced) for entry in closure.submissions
-    )
+    return money((entry.attempt, entry.costs, entry.duplicate_cost_nano_usd, entry.unpriced) for entry in submissions)
 
 
-def total_tokens(closure: Closure) -> dict[str, int]:
+def total_tokens(submissions: Iterable[SubmissionEntry]) -> dict[str, int]:
     """Tokens over all submissions and their ghosts, as the providers bill them."""
     total: dict[str, int] = {}
-    for entry in closure.submissions:
+    for entry in submissions:
         for tokens in (entry.tokens, entry.duplicate_tokens):
             for kind, count in tokens.items():
                 total[kind] = total.get(kind, 0) + count

@@ -226,6 +226,12 @@ class JobKeys:
     def later_certificate(self, attempt: int) -> str:
         return f"{self.later_certificates}{attempt:06d}.json"
 
+    def attempt_certified(self, key: str) -> int:
+        """Of which attempt a key is the later certificate; 0 for a key that is none."""
+        digits = key.removeprefix(self.later_certificates).removesuffix(".json")
+        attempt = int(digits) if digits.isascii() and digits.isdecimal() else 0
+        return attempt if key == self.later_certificate(attempt) else 0
+
     @property
     def review(self) -> str:
         """Prefix of what people look at, and of what they hand in."""

@@ -13,6 +13,7 @@ from tallybatch.domain.errors import Problem
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.manifest import Manifest
+from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.prices import usd
 from tallybatch.domain.quality_gates import Judgement
 from tallybatch.domain.quality_labels import Labels
@@ -20,6 +21,7 @@ from tallybatch.domain.rows import Job
 from tallybatch.report.left_out import left_out
 from tallybatch.report.meanings import ANOMALIES, FAILURES, REVIEWS
 from tallybatch.report.models import answered_by
+from tallybatch.report.next_steps import after_failure, after_reconciliation
 from tallybatch.report.quality import comparison, quality_section
 
 Report = dict[str, Any]
@@ -27,23 +29,12 @@ Report = dict[str, Any]
 REPORT_VERSION = 1
 FIRST_PROBLEMS = 100
 """How many bad lines a refusal shows; all of them are in bad_lines.jsonl."""
-_WORTH_ANOTHER_RUN = ("retryable", "expired", "cancelled", "missing", "waiting")
-_SHORT_KEY = 12
 
 _ENDED = {
     "FAILED": "The job failed.",
     "CANCELLED": "The job was cancelled.",
     "EXPIRED": "The job's time was over before it could close.",
 }
-_MEND = {
-    "FAILED": "Mend the cause named above.",
-    "EXPIRED": "Answer in time, or give it more: raise canary.approval_timeout or limits.deadline in the spec.",
-}
-_LOWER_GATE = (
-    "If the gate asks too much, change `quality` in the spec and drop the file again: accepted answers are kept, and "
-    "nothing is paid again."
-)
-_AGAIN = "Drop the file again: the same job goes on with what is open. Accepted answers are reused, not paid again."
 
 
 def final_counts(closure: Closure) -> dict[str, int]:
@@ -57,7 +48,7 @@ def final_counts(closure: Closure) -> dict[str, int]:
         "duplicate": closure.duplicate,
         "in_review": closure.in_review_total,
         "submissions": _handed_over(closure.submissions),
-        "provider_jobs": sum(len(entry.provider_jobs) for entry in closure.submissions),
+        "provider_jobs": _provider_jobs(closure.submissions),
     }
 
 
@@ -87,7 +78,7 @@ def job_report(
         "results": {"uri": results_uri, "parts": parts, "records": closure.succeeded if results_uri else 0},
         "places": _places(job, manifest, closure, results_uri=results_uri, certificate_uri=certificate_uri),
         "next_steps": [
-            *_next_steps(job, closure, state, stopped, results_uri=results_uri),
+            *after_reconciliation(job, closure, state, stopped, results_uri=results_uri),
             *left_out(manifest),
         ],
     }
@@ -98,21 +89,22 @@ def job_report(
     return report
 
 
-def failure_report(job: Job, manifest: Manifest | None, closure: Closure | None) -> Report:
+def failure_report(
+    job: Job, manifest: Manifest | None, closure: Closure | None, submissions: Sequence[SubmissionEntry]
+) -> Report:
     """Report of a job that ended without closure: FAILED, CANCELLED or EXPIRED. `closure` is the last reconciliation
-    there was, None if the job never came so far."""
+    there was, None if the job never came so far; `submissions` are all there are, those after it too."""
+    if closure:
+        closure = msgspec.structs.replace(closure, submissions=tuple(submissions))
     state = job.state.value
     return {
         **_head(job, state, job.reason or _ENDED.get(state, "The job ended without closure.")),
         **(_work(manifest) if manifest else _known_work(job)),
         "at": job.updated_at,
-        **(_sets(closure) if closure else _no_sets(job.expected)),
+        **(_sets(closure) if closure else _no_sets(job.expected, submissions)),
         "places": _places(job, manifest, closure, results_uri=""),
         "next_steps": [
-            *_published_before(job, results_uri=""),
-            *([_MEND[state]] if state in _MEND else []),
-            *(_wait_for_provider(closure) if closure else []),
-            _AGAIN,
+            *after_failure(job, submissions),
             *(left_out(manifest) if manifest else []),
         ],
     }
@@ -205,22 +197,28 @@ def _sets(closure: Closure) -> Report:
             {"class": name, "records": count, "meaning": REVIEWS.get(name, "")}
             for name, count in _largest_first(closure.in_review).items()
         ],
-        "attempts": _attempts(closure),
-        "answered_by": answered_by(closure),
-        "submissions": [msgspec.to_builtins(entry) for entry in closure.submissions],
-        "anomalies": [
-            {"anomaly": name, "count": count, "meaning": ANOMALIES.get(name, "")}
-            for name, count in _largest_first(_sum(entry.anomalies for entry in closure.submissions)).items()
-        ],
-        "tokens": total_tokens(closure),
-        "money": _money(closure),
+        **_sent(closure.submissions, accepted=closure.succeeded - closure.reused),
     }
 
 
-def _money(closure: Closure) -> Report:
+def _sent(submissions: Sequence[SubmissionEntry], *, accepted: int) -> Report:
+    """What went out, and what it cost. `accepted` are answers that were paid for."""
+    return {
+        "attempts": _attempts(submissions),
+        "answered_by": answered_by(submissions),
+        "submissions": [msgspec.to_builtins(entry) for entry in submissions],
+        "anomalies": [
+            {"anomaly": name, "count": count, "meaning": ANOMALIES.get(name, "")}
+            for name, count in _largest_first(_sum(entry.anomalies for entry in submissions)).items()
+        ],
+        "tokens": total_tokens(submissions),
+        "money": _money(submissions, accepted),
+    }
+
+
+def _money(submissions: Sequence[SubmissionEntry], accepted: int) -> Report:
     """Dollars, exact, as text; null where something that was paid for has no price."""
-    spent = total_money(closure)
-    accepted = closure.succeeded - closure.reused
+    spent = total_money(submissions)
     each = None if spent.unpriced or not accepted else usd(round(spent.cost / accepted))
     return {
         "cost_usd": usd(spent.known_cost),
@@ -231,17 +229,16 @@ def _money(closure: Closure) -> Report:
     }
 
 
-def _no_sets(expected: int) -> Report:
+def _no_sets(expected: int, submissions: Sequence[SubmissionEntry]) -> Report:
+    accepted = sum(entry.counts.get(OutcomeClass.SUCCEEDED.value, 0) for entry in submissions)
+    sent = _sent(submissions, accepted=accepted)
+    counts = {"submissions": _handed_over(submissions), "provider_jobs": _provider_jobs(submissions)}
     return {
-        "counts": {"expected": expected},
+        "counts": {"expected": expected, **(counts if submissions else {})},
         "closed": False,
         "failed_by_class": [],
         "in_review_by_class": [],
-        "attempts": [],
-        "submissions": [],
-        "anomalies": [],
-        "tokens": {},
-        "money": {},
+        **(sent if submissions else {**sent, "money": {}}),
     }
 
 
@@ -268,12 +265,16 @@ def _verdict(closure: Closure, state: str, stopped: str, nothing: str, *, publis
     return f"{why}, so {nothing}: {named or sums}."
 
 
-def _attempts(closure: Closure) -> list[Report]:
+def _provider_jobs(submissions: Iterable[SubmissionEntry]) -> int:
+    return sum(len(entry.provider_jobs) for entry in submissions)
+
+
+def _attempts(submissions: Sequence[SubmissionEntry]) -> list[Report]:
     """One row per attempt. `records` were in submissions that the provider took; `outcomes` are of all records of the
     attempt, reused and waiting ones too. Times are Unix seconds, 0 when nothing was submitted or has ended."""
     rows = []
-    for number in sorted({entry.attempt for entry in closure.submissions}):
-        entries = [entry for entry in closure.submissions if entry.attempt == number]
+    for number in sorted({entry.attempt for entry in submissions}):
+        entries = [entry for entry in submissions if entry.attempt == number]
         rows.append(
             {
                 "attempt": number,
@@ -327,7 +328,7 @@ def _places(
     places |= _reports(job)
     if closure:
         places["closure"] = root + keys.closure(closure.attempt)
-        if closure.open:
+        if closure.open > closure.unsettled:
             places["open_records"] = root + closure.open_key
         if closure.review_key:
             places["review_records"] = root + closure.review_key
@@ -339,60 +340,3 @@ def _places(
             places["bad_lines"] = root + keys.bad_lines()
     places["source"] = job.source_uri
     return {name: uri for name, uri in places.items() if uri}
-
-
-def _next_steps(job: Job, closure: Closure, state: str, stopped: str, *, results_uri: str) -> list[str]:
-    short = job.job_key[:_SHORT_KEY]
-    steps = _published_before(job, results_uri=results_uri)
-    if stopped:
-        if closure.succeeded:
-            steps.append(_LOWER_GATE)
-    elif state == JobState.COMPLETED.value:
-        steps.append(f"Fetch the answers: `tallybatch results {short} --out DIR`")
-        steps.append(f"Prove them from the stored objects alone: `tallybatch verify {short}`")
-    else:
-        if closure.unknown:
-            steps.append(
-                "Look at the unknown ids in quarantine/; the job stays PARTIAL until they are acknowledged: "
-                f"`tallybatch acknowledge {short}`."
-            )
-        steps += _wait_for_provider(closure)
-        cancelled = state == JobState.CANCELLED.value
-        if cancelled:
-            steps.append(_AGAIN)
-        elif closure.open:
-            steps.append(f"The deadline passed while records were open. {_AGAIN}")
-        if closure.in_review and not cancelled:
-            steps.append(
-                f"{closure.in_review_total:,} records wait for people (`review.classes`); the job stays PARTIAL until "
-                f"each is decided: `tallybatch review export {short} --out FILE`, then `review resolve {short} FILE`."
-            )
-        if closure.succeeded and not results_uri:
-            steps.append(f"Publish what was accepted so far, marked as a part: `tallybatch publish {short} --partial`")
-        if (closure.missing and not cancelled) or closure.duplicate:
-            steps.append("Compare closure.json with the outcome objects it names: records are lost or counted twice.")
-    if closure.failed_total:
-        steps.append("Failed records are named with their reasons in the outcome objects of each submission.")
-    again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
-    if again and (stopped or state == JobState.COMPLETED.value):
-        steps.append(
-            f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
-            "Accepted answers are reused, not paid again."
-        )
-    return steps
-
-
-def _published_before(job: Job, *, results_uri: str) -> list[str]:
-    """Of a job that was published, went on, and did not complete: its publication is not taken back."""
-    if results_uri or not job.results_uri:
-        return []
-    had = "Readers still have what an earlier run of the job published, with every answer that people have withdrawn"
-    return [f"{had} since ({job.results_uri}); it is replaced when the job completes."]
-
-
-def _wait_for_provider(closure: Closure) -> list[str]:
-    """A later job takes over records whose job has ended: while they are at the provider, that would pay twice."""
-    out = sum(entry.records for entry in closure.submissions if entry.handed_over and not entry.terminal_at)
-    if not out:
-        return []
-    return [f"Wait until the provider's jobs with {out:,} records have ended or are cancelled, or they are paid twice."]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tallybatch.domain.closure import Closure, SubmissionEntry
+from tallybatch.domain.closure import SubmissionEntry
 from tallybatch.domain.outcomes import OutcomeClass
 from tallybatch.domain.review import PEOPLE
 from tallybatch.report import words
 
 
-def answered_by(closure: Closure) -> list[dict[str, Any]]:
+def answered_by(submissions: Iterable[SubmissionEntry]) -> list[dict[str, Any]]:
     """One row for each provider and model that records went to, in the order of their turn. `records` counts a record
     as often as it was sent; `accepted` are answers that came back there, `reused` those that an earlier job had from
     any model of the spec. Answers that people gave are none of these."""
     targets: dict[tuple[str, str], list[SubmissionEntry]] = {}
-    for entry in closure.submissions:
+    for entry in submissions:
         if entry.provider != PEOPLE:
             targets.setdefault((entry.provider, entry.model), []).append(entry)
     rows = []

@@ -68,7 +68,9 @@ def _view(report: Mapping[str, Any]) -> dict[str, Any]:
     submissions = report.get("submissions") or []
     attempts = report.get("attempts") or []
     return {
-        "title": " · ".join(words.text(report.get(name)) for name in ("state", "spec", "dataset_version")),
+        "title": " · ".join(
+            filter(None, (words.text(report.get(name)) for name in ("state", "spec", "dataset_version")))
+        ),
         "name": words.text(report.get("spec")),
         "dataset_version": words.text(report.get("dataset_version")),
         "job_key": words.text(report.get("job_key")),

@@ -232,6 +232,8 @@ def _accept(
             with bad_lines.open("rb") as body:
                 ports.objects.put(keys.bad_lines(), body, content_type="application/x-ndjson")
         job = _create(manifest, drop, keys, ports)
+        if drop.info.key not in job.places:  # another file of the same content was at work at the same time
+            job = change_job(ports.ledger, job.job_key, lambda row: _dropped_again(row, drop))
     elif drop.is_dry:
         if job.dry_run:
             _put_plan(manifest, drop, keys, ports)

@@ -38,13 +38,13 @@ class Certified:
 
 def newest_certificate(objects: Objects, keys: JobKeys) -> tuple[str, bytes]:
     """Key and bytes of the certificate that counts. Raises `NotFound` for a job without one."""
-    later = [info.key for info in objects.list(keys.later_certificates)]
+    later = max((keys.attempt_certified(info.key) for info in objects.list(keys.later_certificates)), default=0)
     first = objects.get(keys.certificate) if objects.head(keys.certificate) is not None else None
     if not later:
         return keys.certificate, first if first is not None else objects.get(keys.certificate)
-    if first is not None and _attempts(first) >= int(later[-1].rpartition("/")[2].removesuffix(".json")):
+    if first is not None and _attempts(first) >= later:
         return keys.certificate, first
-    return later[-1], objects.get(later[-1])
+    return keys.later_certificate(later), objects.get(keys.later_certificate(later))
 
 
 def certificate_key(objects: Objects, keys: JobKeys, closure: Closure) -> str:
@@ -95,8 +95,8 @@ def certify(
             replaces=_replaced(objects, context.keys),
             attempts=closure.attempt,
             submissions=closure.submissions,
-            tokens=total_tokens(closure),
-            cost_usd=usd(total_money(closure).known_cost),
+            tokens=total_tokens(closure.submissions),
+            cost_usd=usd(total_money(closure.submissions).known_cost),
             closed_at=closure.at,
             objects=tuple(_sealed(objects, (info.key for info in objects.list(context.keys.prefix)))),
             results=tuple(SealedObject(part.key, part.bytes, part.sha256) for part in parts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -56,7 +57,7 @@ def switch(certified: Certified, parts: list[Part], job: Job, context: JobContex
         newer = {
             place: entry
             for place, dropped_at in (job.places or {context.manifest.source.key: job.dropped_at}).items()
-            for entry in [_entry(certified, parts, dropped_at, context, objects)]
+            for entry in [entry_of(certified, parts, context, objects, dropped_at=dropped_at)]
             if place not in sources or _age(sources[place]) < _age(entry)
         }
         if not newer:
@@ -76,9 +77,10 @@ def _age(entry: dict[str, Any]) -> tuple[float, float, str, int]:
     return entry.get("dropped_at", 0), entry["created_at"], entry["job_key"], entry.get("attempt", 0)
 
 
-def _entry(
-    certified: Certified, parts: list[Part], dropped_at: float, context: JobContext, objects: Objects
+def entry_of(
+    certified: Certified, parts: Sequence[Part], context: JobContext, objects: Objects, *, dropped_at: float
 ) -> dict[str, Any]:
+    """What readers find for a file of the job's content: but for the moment of its drop, the certificate tells it."""
     certificate = certified.certificate
     asked = {"closed": False, "partial": True, "requested_by": certificate.requested_by}
     return {

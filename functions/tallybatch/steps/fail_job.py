@@ -16,7 +16,7 @@ from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import failure_report
 from tallybatch.report.write import write_report
 from tallybatch.steps import admit_job, budget
-from tallybatch.steps.reconcile_job import read_closure
+from tallybatch.steps.reconcile_job import read_closure, submissions_now
 from tallybatch.steps.transitions import advance_job
 
 _EVENTS = {
@@ -54,7 +54,9 @@ def run(request: FailInput, ports: Ports) -> SealReply:
         report=ports.objects.uri(keys.report_html),
     )
     if job.state is ending:
-        report = failure_report(job, _manifest(keys, ports.objects), _closure(keys, attempt, ports.objects))
+        closure = _last_closure(keys, attempt, ports.objects)
+        submissions = submissions_now(job.job_key, ports.ledger)
+        report = failure_report(job, _manifest(keys, ports.objects), closure, submissions)
         write_report(ports.objects, keys, report)
         if job.certificate:
             # the certificate holds the hash of the report before: whoever proves it must see that the job went on
@@ -85,8 +87,9 @@ def _manifest(keys: JobKeys, objects: Objects) -> Manifest | None:
         return None
 
 
-def _closure(keys: JobKeys, attempt: int, objects: Objects) -> Closure | None:
-    try:
-        return read_closure(objects, keys, attempt)
-    except NotFound:
-        return None
+def _last_closure(keys: JobKeys, attempt: int, objects: Objects) -> Closure | None:
+    """Of this attempt, or of the last one before it that was reconciled."""
+    for number in range(attempt, 0, -1):
+        with contextlib.suppress(NotFound):
+            return read_closure(objects, keys, number)
+    return None

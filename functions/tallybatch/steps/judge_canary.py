@@ -122,7 +122,7 @@ def _report(attempt: int, gate: Canary, context: JobContext, objects: Objects) -
     manifest = context.manifest
     counts = _counts(closure, objects)
     ran = [entry for entry in closure.submissions if entry.terminal_at and entry.submitted_at]
-    tokens, cost = total_tokens(closure), total_money(closure).known_cost
+    tokens, cost = total_tokens(closure.submissions), total_money(closure.submissions).known_cost
     return CanaryReport(
         job_key=manifest.job_key,
         attempt=attempt,

@@ -86,8 +86,8 @@ def run(item: PublishItem, objects: Objects) -> Part:
 def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tuple[Part, bytes]:
     """The part of a shard and its bytes: they follow from the outcomes alone."""
     tally = LabelTally(context.spec.output.schema_)
-    rows = list(_result_lines(item, context, tally, objects))
-    body = b"".join(line + b"\n" for line in rows)
+    rows = list(result_lines(item, context, tally, objects))
+    body = b"".join(rows)
     gzipped = context.spec.output.compression == "gzip"
     if gzipped:
         body = gzip.compress(body, mtime=0)
@@ -98,7 +98,7 @@ def result_part(item: PublishItem, context: JobContext, objects: Objects) -> tup
     return Part(item.shard_id, key, sha256, len(body), len(rows), tally.labels if rows else {}), body
 
 
-def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, objects: Objects) -> Iterator[bytes]:
+def result_lines(item: PublishItem, context: JobContext, tally: LabelTally, objects: Objects) -> Iterator[bytes]:
     """In the order of the shard, whatever the attempt in which a record was accepted. The outcome objects are in the
     order of attempts: what people have withdrawn since is left out."""
     shard = next(entry for entry in context.manifest.shards if entry.shard_id == item.shard_id)
@@ -115,7 +115,7 @@ def _result_lines(item: PublishItem, context: JobContext, tally: LabelTally, obj
     for record_id in record_ids(objects, context.keys, shard.sha256):
         if (found := accepted.get(record_id)) is not None:
             tally.add(found[1])
-            yield found[0]
+            yield found[0] + b"\n"
 
 
 def _result(outcome: Outcome, own_model: str) -> ResultRow:

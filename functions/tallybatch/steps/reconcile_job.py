@@ -126,7 +126,7 @@ def _reconcile(
     Of several that race, the first closure stays. If the next attempt could only begin after the deadline, the job is
     overdue now: nothing would come of waiting for it."""
     now, keys = clock.now(), context.keys
-    submissions = tuple(_entry(row) for row in ledger.submissions(context.manifest.job_key))
+    submissions = submissions_now(context.manifest.job_key, ledger)
     closure = _fold(attempt, submissions, context, objects, now=now, overdue=now >= deadline_at, partial=partial)
     waits = closure.open and not closure.held and not closure.overdue
     if waits and now + _pause_s(closure, context, deadline_at) >= deadline_at:
@@ -251,6 +251,11 @@ def _publish_item(
         outcomes=outcomes,
         partial=partial,
     )
+
+
+def submissions_now(job_key: str, ledger: Ledger) -> tuple[SubmissionEntry, ...]:
+    """All submissions of a job so far."""
+    return tuple(_entry(row) for row in ledger.submissions(job_key))
 
 
 def _entry(row: Submission) -> SubmissionEntry:

@@ -107,3 +107,16 @@ def test_given_no_ledger_when_verified_then_the_objects_are_enough(
     assert operator.run("verify", job.job_key[:8], "--json").json["ok"] is True
     assert operator.run("results", job.job_key, "--out", tmp_path).code == 0
     assert operator.run("verify", "zzz").code == 4
+
+
+@pytest.mark.parametrize("command", ["verify", "results"])
+def test_given_a_lost_certificate_when_asked_for_then_it_is_named(
+    tmp_path: Path, operator: Operator, command: str
+) -> None:
+    job = operator.completed()
+    key = _keys(job).certificate
+    operator.pipeline.objects.delete(key)
+    out: tuple[str | Path, ...] = ("--out", tmp_path) if command == "results" else ()
+    said = operator.run(command, job.job_key, *out, "--json")
+    assert (said.code, said.json["error"]["type"]) == (1, "ObjectDamaged")
+    assert said.json["error"]["where"].endswith(key)

@@ -97,5 +97,5 @@ def test_given_submissions_when_added_up_then_tokens_are_summed_by_kind() -> Non
         job_key="k", attempt=2, at=0, expected=0, succeeded=0, reused=0, failed={}, open=0, waiting=0, unsettled=0,
         missing=0, unknown=0, duplicate=0, overdue=False, open_key="", publish_key="", submissions=tuple(entries),
     )  # fmt: skip
-    assert total_tokens(closure) == {"input": 15, "output": 1, "reasoning": 7}
-    assert total_tokens(msgspec.structs.replace(closure, submissions=())) == {}
+    assert total_tokens(closure.submissions) == {"input": 15, "output": 1, "reasoning": 7}
+    assert total_tokens(msgspec.structs.replace(closure, submissions=()).submissions) == {}

@@ -131,7 +131,7 @@ def test_given_a_closed_job_when_reported_then_places_name_certificate_and_resul
 
 def test_given_an_open_job_when_reported_then_places_name_what_is_open_and_no_certificate() -> None:
     places = reports.partial()["places"]
-    assert places["open_records"].endswith(".jsonl.zst")
+    assert "open_records" not in places, "all of them are in a submission that is still out"
     assert places["unknown_ids"] == f"s3://{reports.BUCKET}/quarantine/acme/{reports.JOB_KEY}/"
     assert "certificate" not in places and "results" not in places
 
@@ -146,17 +146,17 @@ def test_given_records_still_at_the_provider_when_reported_then_waiting_comes_be
     wait = next(place for place, step in enumerate(steps) if "1,601 records" in step and "paid twice" in step)
     again = next(place for place, step in enumerate(steps) if "Drop the file again" in step)
     assert wait < again
-    assert not any("Wait" in step for step in reports.completed()["next_steps"] + reports.failed()["next_steps"])
+    assert not any("still out" in step for step in reports.completed()["next_steps"] + reports.failed()["next_steps"])
 
 
 def test_given_a_job_that_failed_while_a_submission_was_out_when_reported_then_the_next_steps_warn_of_it() -> None:
     out = reports.entry(1, 0, {}, records=700, terminal_at=0, state="RUNNING", outcomes="")
-    report = failure_report(reports.job(JobState.FAILED), reports.manifest(), reports.closure([out], open=700))
+    report = failure_report(reports.job(JobState.FAILED), reports.manifest(), reports.closure([out], open=700), [out])
     assert any("700 records" in step for step in report["next_steps"])
 
 
 def test_given_no_closure_when_a_job_failed_then_the_report_gives_reason_and_expected_count() -> None:
-    report = failure_report(reports.job(JobState.FAILED, reason="NotFound: no spec"), None, None)
+    report = failure_report(reports.job(JobState.FAILED, reason="NotFound: no spec"), None, None, ())
     assert (report["state"], report["verdict"]) == ("FAILED", "NotFound: no spec")
     assert report["counts"] == {"expected": 3201}
     assert report["source"] == {"uri": f"s3://{reports.BUCKET}/{reports.SOURCE}"}
@@ -165,14 +165,16 @@ def test_given_no_closure_when_a_job_failed_then_the_report_gives_reason_and_exp
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED])
 def test_given_an_ending_without_a_reason_when_reported_then_state_and_reuse_are_said(state: JobState) -> None:
-    report = failure_report(reports.job(state), None, None)
+    report = failure_report(reports.job(state), None, None, ())
     assert report["verdict"].startswith("The job")
     assert "reused" in report["next_steps"][-1]
     assert any("Mend the cause" in step for step in report["next_steps"]) is (state is JobState.FAILED)
 
 
 def test_given_a_closure_when_a_job_failed_then_what_was_paid_for_is_in_the_report() -> None:
-    report = failure_report(reports.job(JobState.CANCELLED), reports.manifest(), reports.films())
+    report = failure_report(
+        reports.job(JobState.CANCELLED), reports.manifest(), reports.films(), reports.films().submissions
+    )
     assert report["counts"]["succeeded"] == 3192
     assert report["tokens"]["input"] == (3081 + 64) * 100
     assert len(report["submissions"]) == 5
@@ -211,3 +213,26 @@ def test_given_any_report_when_written_as_json_then_it_reads_back_the_same(make:
     body = msgspec.json.encode(report)
     assert msgspec.json.encode(msgspec.json.decode(body)) == body
     assert report["report_version"] == 1 and report["job_key"] == reports.JOB_KEY
+
+
+def test_given_one_record_for_people_when_reported_then_the_sentence_is_of_one_and_each_command_is_whole() -> None:
+    sets = reports.closure([reports.entry(1, 0, {"permanent": 1})], in_review={"permanent": 1}, open=2, unsettled=1)
+    report = job_report(reports.job(), reports.manifest(), sets, state="PARTIAL", results_uri="", parts=0)
+    (step,) = [step for step in report["next_steps"] if "people" in step]
+    assert step.startswith("1 record waits for people")
+    commands = [piece for number, piece in enumerate(step.split("`")) if number % 2 and " " in piece]
+    assert [command.split()[0] for command in commands] == ["tallybatch", "tallybatch"]
+    assert report["places"]["open_records"].endswith(".jsonl.zst")
+
+
+def test_given_a_job_overdue_before_its_deadline_when_reported_then_nobody_says_that_it_has_passed() -> None:
+    """The next attempt could only have begun after it."""
+    assert not any("passed" in step for step in reports.partial()["next_steps"])
+
+
+def test_given_a_failure_before_any_reconciliation_when_reported_then_what_went_out_is_told() -> None:
+    sent = reports.entry(1, 0, {"succeeded": 800})
+    report = failure_report(reports.job(JobState.FAILED), reports.manifest(), None, [sent])
+    assert report["counts"] == {"expected": 3201, "submissions": 1, "provider_jobs": 1}
+    assert report["submissions"][0]["provider_jobs"] == sent.provider_jobs
+    assert report["tokens"] == sent.tokens
