@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tallybatch.contracts import S3Event
@@ -171,3 +173,21 @@ def test_given_two_files_of_one_content_when_one_of_them_changes_then_each_has_i
     pipeline.wait(60)
     pipeline.drop(films(RECORDS), name="x.jsonl")
     assert sources(pipeline, job) == {"x.jsonl": job_key, "y.jsonl": job_key}
+
+
+def test_given_two_files_of_one_content_when_readers_are_told_something_else_of_the_second_then_the_proof_fails(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec())
+    job = pipeline.run(films(RECORDS), name="x.jsonl")
+    pipeline.wait(60)
+    pipeline.drop(films(RECORDS), name="y.jsonl")
+    assert pipeline.verify(job).ok
+
+    key = "results/acme/genre/v1/current.json"
+    told = current(pipeline.objects, job)
+    told["sources"]["inbox/acme/genre/v1/y.jsonl"]["counts"]["succeeded"] += 1
+    pipeline.objects.put(key, json.dumps(told).encode())
+    found = pipeline.verify(job)
+    assert not found.ok
+    assert key in found.difference
