@@ -37,8 +37,7 @@ class Job:
 
     def outcomes(self, attempt: int, shard_id: str, outcomes: list[Outcome]) -> SubmissionEntry:
         file = OutcomeFile()
-        for outcome in outcomes:
-            file.add(outcome)
+        file.extend(outcomes)
         key = KEYS.outcomes(attempt, shard_id)
         self.objects.put(key, file.close())
         return SubmissionEntry(attempt, shard_id, shard_id, "RECONCILED", outcomes=key)
