@@ -6,7 +6,7 @@ from typing import Any
 
 from tallybatch.contracts import FailInput, JobInput
 from tallybatch.domain.lifecycle import SubmissionState
-from tests.support.films import classes, films, key_of, results, scenario, spec, tokens_of
+from tests.support.films import classes, films, key_of, report, results, scenario, spec, tokens_of
 from tests.support.pipeline import Pipeline
 
 RECORDS = 12
@@ -103,3 +103,24 @@ def test_given_a_job_that_is_partial_for_a_strange_id_when_dropped_again_then_it
 
     assert pipeline.job(job.job_key).state.value == "PARTIAL"
     assert (len(creates(pipeline)), list(pipeline.objects.list("results/"))) == (1, [])
+
+
+def test_given_a_provider_that_was_down_until_the_deadline_when_dropped_again_then_the_job_goes_on_at_once(
+    pipeline: Pipeline,
+) -> None:
+    """The next run begins with nothing to ask, for all had failed at the deadline: that nobody took it was long ago."""
+    scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "status:503", "count": "always"}])
+    pipeline.push_spec(spec(deadline="30m", shard_records=6))
+    job = pipeline.run(films(RECORDS))
+    assert (job.state.value, len(creates(pipeline))) == ("FAILED", 0)
+    (step,) = [step for step in report(pipeline.objects, job)["next_steps"] if "deadline" in step]
+    assert "Drop the file again" in step
+
+    pipeline.simulator.control.set_scenario("calm")
+    pipeline.drop(films(RECORDS))
+    execute(pipeline, f"{job.job_key}-2")
+
+    job = pipeline.job(job.job_key)
+    assert (job.state.value, job.reason, len(creates(pipeline))) == ("COMPLETED", "", 2)
+    assert len(results(pipeline.objects, job)) == RECORDS
+    assert pipeline.verify(job).ok

@@ -98,7 +98,9 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
 
 def _stop_if_nothing_was_taken(closure: Closure, context: JobContext) -> None:
     """A key that is wrong, or a model that is not there: every shard was refused, by each target that records may go
-    to, so another attempt is no use."""
+    to, so another attempt is no use. What was refused in an earlier run says nothing of one that has not asked yet."""
+    if all(entry.attempt != closure.attempt for entry in closure.submissions):
+        return
     asked = {(entry.provider, entry.model) for entry in closure.submissions if entry.provider != PEOPLE}
     if len(asked) <= len(context.spec.fallback):
         return
