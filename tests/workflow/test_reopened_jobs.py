@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
 
 from tallybatch.contracts import FailInput, JobInput
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import SubmissionState
+from tallybatch.ports import Ledger
+from tallybatch.steps import seal_job
 from tests.support.films import classes, films, key_of, report, results, scenario, spec, tokens_of
+from tests.support.hooked import Hooked
 from tests.support.pipeline import Pipeline
 
 RECORDS = 12
@@ -124,3 +131,35 @@ def test_given_a_provider_that_was_down_until_the_deadline_when_dropped_again_th
     assert (job.state.value, job.reason, len(creates(pipeline))) == ("COMPLETED", "", 2)
     assert len(results(pipeline.objects, job)) == RECORDS
     assert pipeline.verify(job).ok
+
+
+def test_given_a_job_that_failed_after_it_was_sealed_when_proven_then_its_certificate_stands_and_it_goes_on(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report tells of the failure, and is no longer the one that was certified."""
+    sealing = pipeline.seal_ports
+
+    def broken() -> seal_job.Ports:
+        def refuse(*_: Any, **__: Any) -> None:
+            raise Permanent("the table is gone", where="here")
+
+        ports = sealing()
+        return replace(ports, ledger=cast("Ledger", Hooked(ports.ledger, put_job=refuse)))
+
+    monkeypatch.setattr(pipeline, "seal_ports", broken)
+    pipeline.push_spec(spec())
+    job = pipeline.run(films(RECORDS))
+    monkeypatch.undo()
+
+    found = pipeline.verify(job)
+    assert (job.state.value, report(pipeline.objects, job)["state"]) == ("FAILED", "FAILED")
+    assert (found.difference, found.gone_on) == ("", True)
+    assert len(results(pipeline.objects, job)) == RECORDS
+
+    pipeline.wait(1)
+    pipeline.drop(films(RECORDS))
+    execute(pipeline, f"{job.job_key}-2")
+
+    job = pipeline.job(job.job_key)
+    assert (job.state.value, pipeline.verify(job).ok, pipeline.verify(job).gone_on) == ("COMPLETED", True, False)
+    assert (len(creates(pipeline)), len(results(pipeline.objects, job))) == (1, RECORDS)
