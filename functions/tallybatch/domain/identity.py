@@ -81,11 +81,7 @@ def execution_name(job_key: str, run: int) -> str:
 
 @dataclass(frozen=True)
 class RecordIdentity:
-    """What all records of one job share; derives the two keys of each record.
-
-    The arrays that are hashed differ from record to record in two strings only, so what stands around these is encoded
-    once: the keys are those of `digest` over the whole array.
-    """
+    """What all records of one job share; derives the two keys of each record, which are those of `digest`."""
 
     tenant: str
     purpose: str
@@ -98,18 +94,14 @@ class RecordIdentity:
     def _around_id(self) -> tuple[bytes, bytes]:
         return _opening(self.tenant), _ending(self.prompt_version, self.model_config_version)
 
-    @cached_property
-    def _around_key(self) -> tuple[bytes, bytes]:
-        tail = _ending(self.prompt_version, self.schema_version, self.model_resolved)
-        return _opening(self.tenant, self.purpose), tail
-
     def record_id(self, business_key: str, source_version: str) -> str:
         """32 hex characters: this input under this configuration; the id on the wire. H(tenant, business_key,
         source_version, prompt_version, model_config_version)."""
         return self.record_ids([_encode(business_key)], [_encode(source_version)])[0].decode()
 
     def record_ids(self, business_keys: Iterable[bytes], source_versions: Iterable[bytes]) -> list[bytes]:
-        """`record_id` of many, for the record loop: takes business keys and source versions as JSON."""
+        """`record_id` of many, for the record loop: takes business keys and source versions as JSON. What stands around
+        these two in the array that is hashed is encoded once."""
         head, tail = self._around_id
         return [
             hexlify(hashlib.sha256(b"%b%b,%b%b" % (head, key, version, tail)).digest()[: RECORD_ID_HEX // 2])
@@ -119,9 +111,9 @@ class RecordIdentity:
     def record_key(self, record_id: str, source_version: str) -> str:
         """64 hex characters: the slot for one accepted answer. H(tenant, purpose, record_id, source_version,
         prompt_version, schema_version, model_resolved)."""
-        head, tail = self._around_key
-        data = b"%b%b,%b%b" % (head, _encode(record_id), _encode(source_version), tail)
-        return hashlib.sha256(data).hexdigest()
+        tenant, purpose, prompt_version = self.tenant, self.purpose, self.prompt_version
+        parts = tenant, purpose, record_id, source_version, prompt_version, self.schema_version, self.model_resolved
+        return hashlib.sha256(_encode(parts)).hexdigest()
 
 
 def _opening(*parts: str) -> bytes:

@@ -44,6 +44,8 @@ class OutcomeClass(StrEnum):
     """Handed to a provider, and its shard was lost before it was reconciled: the same submission goes on."""
 
 
+SUCCEEDED = OutcomeClass.SUCCEEDED
+"""For the record loop, where looking a member up in its class would be done several times a record."""
 ACCEPTED = frozenset({OutcomeClass.SUCCEEDED, OutcomeClass.REUSED})
 OVERRULING = frozenset({OutcomeClass.REJECTED, OutcomeClass.REQUEUED})
 """Decisions of people that count whatever was concluded before them."""

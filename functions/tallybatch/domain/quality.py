@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonschema_rs
 import msgspec
@@ -32,7 +32,7 @@ UNFIT = ("the answer is not JSON", "the answer is nested too deeply", "the answe
 """How the reasons begin that speak of syntax or schema; an answer with another one has passed both."""
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """`output` is the accepted answer as JSON bytes; `reason` is "" for an accepted answer and never quotes it."""
 
     output: bytes

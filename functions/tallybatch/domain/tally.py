@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from tallybatch.domain.outcomes import OutcomeClass, RawRef, RecordResult, Usage
+from tallybatch.domain.outcomes import SUCCEEDED, OutcomeClass, RawRef, RecordResult, Usage
 from tallybatch.domain.retries import FOREVER_FAILED
 
 
@@ -178,7 +178,7 @@ def _same_execution(known: Tallied, result: RecordResult, raw: RawRef) -> bool:
 
 
 def _answered(result: RecordResult) -> bool:
-    return result.outcome is OutcomeClass.SUCCEEDED
+    return result.outcome is SUCCEEDED
 
 
 def _rank(failure: RecordResult) -> tuple[bool, str, str]:

@@ -18,7 +18,7 @@ from tallybatch.ports import Objects
 
 FRAME_LINES = 256
 
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
@@ -37,25 +37,25 @@ class OutcomeFile:
         self._compress = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress
         self._frames: list[bytes] = []
         self._offset = 0
-        self._lines: list[bytes] = []
+        self._rows: list[Outcome] = []
         self.placed: list[Placed] = []
         """One per line added, in order; complete after `close`."""
 
     def add(self, outcome: Outcome) -> None:
-        self._lines.append(_encode(outcome))
-        if len(self._lines) >= FRAME_LINES:
+        self._rows.append(outcome)
+        if len(self._rows) >= FRAME_LINES:
             self._flush()
 
     def _flush(self) -> None:
-        data = b"\n".join([*self._lines, b""])
+        data = _encode_lines(self._rows)
         frame = self._compress(data)
-        self.placed += [Placed(self._offset, len(frame), sha256_hex(data))] * len(self._lines)
+        self.placed += [Placed(self._offset, len(frame), sha256_hex(data))] * len(self._rows)
         self._frames.append(frame)
         self._offset += len(frame)
-        self._lines = []
+        self._rows = []
 
     def close(self) -> bytes:
-        if self._lines or not self._frames:
+        if self._rows or not self._frames:
             self._flush()
         return b"".join(self._frames)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tallybatch.domain import lanes
 from tallybatch.domain.billing import Biller
-from tallybatch.domain.outcomes import ACCEPTED, NO_OUTPUT, NOTHING_USED, Outcome, OutcomeClass, Usage, Used
+from tallybatch.domain.outcomes import NO_OUTPUT, NOTHING_USED, SUCCEEDED, Outcome, OutcomeClass, Usage, Used
 from tallybatch.domain.prices import Price, find
 from tallybatch.domain.quality import AnswerCheck
 from tallybatch.domain.records import ShardRecord
@@ -46,34 +46,24 @@ class RecordOutcomes:
         self._check = AnswerCheck.of(context.spec)
 
     def returned(self, record: ShardRecord, back: Tallied | None) -> Outcome:
-        tries = record.tries + 1
-        if back is None and record.record_id in self._row.lost_calls:
-            reason = "it was called, and no answer came; that may have been paid for"
-            return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
-        if back is None and self._row.refusal_class:
-            tries -= self._row.untried
-            if self._row.untried and self._falls_back and self._row.refusal and self._row.refusal_code != TOO_LATE:
-                record = replace(record, used=replace(record.used, refusals=record.used.refusals + 1))
-            failure = OutcomeClass(self._row.refusal_class)
-            code = self._row.refusal_code
-            return self._bare(record, failure, tries, self._row.refusal or lanes.KEPT_BACK[code], code=code)
         if back is None:
-            tries -= self._given_back
-            return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
-        if back.result.outcome is OutcomeClass.CANCELLED:
-            tries -= self._given_back
-        result, outcome, reason, output = back.result, back.result.outcome, back.result.message, b""
-        notes, cost = back.notes, self._cost(back)
+            return self._nothing_came(record)
+        tries, result, notes, cost = record.tries + 1, back.result, back.notes, self._cost(back)
+        outcome, reason, output = result.outcome, result.message, NO_OUTPUT
         if back.conflict:
             outcome, reason = OutcomeClass.CONFLICT, "answered more than once, with different content"
-        elif outcome is OutcomeClass.SUCCEEDED:
-            output, reason, checked = self._check.check(result.answer or "", record.input)
-            notes += checked
+        elif outcome is SUCCEEDED:
+            verdict = self._check.check(result.answer or "", record.input)
+            notes, reason = notes + verdict.notes, verdict.reason
             if reason:
                 outcome = OutcomeClass.UNQUALIFIED
+            else:
+                output = msgspec.Raw(verdict.output)
         used = NOTHING_USED
-        if outcome not in ACCEPTED:
-            if self._codes and result.outcome is not OutcomeClass.SUCCEEDED:
+        if outcome is not SUCCEEDED:
+            if result.outcome is OutcomeClass.CANCELLED:
+                tries -= self._given_back
+            if self._codes and result.outcome is not SUCCEEDED:
                 outcome = self._codes.get(result.code, outcome)
             unknown = result.unknown_code and result.code not in self._codes
             used = _used(record.used, result.usage, cost, unknown=unknown)
@@ -91,7 +81,7 @@ class RecordOutcomes:
             outcome,
             result.code,
             reason,
-            msgspec.Raw(output) if output else NO_OUTPUT,
+            output,
             notes,
             row.provider,
             back.provider_job_id or row.provider_job_id,
@@ -106,6 +96,19 @@ class RecordOutcomes:
             self._price,
             self._asked,
         )
+
+    def _nothing_came(self, record: ShardRecord) -> Outcome:
+        row, tries = self._row, record.tries + 1
+        if record.record_id in row.lost_calls:
+            reason = "it was called, and no answer came; that may have been paid for"
+            return self._bare(record, OutcomeClass.MISSING, tries, reason, code="reply_lost")
+        if row.refusal_class:
+            if row.untried and self._falls_back and row.refusal and row.refusal_code != TOO_LATE:
+                record = replace(record, used=replace(record.used, refusals=record.used.refusals + 1))
+            failure, reason = OutcomeClass(row.refusal_class), row.refusal or lanes.KEPT_BACK[row.refusal_code]
+            return self._bare(record, failure, tries - row.untried, reason, code=row.refusal_code)
+        tries -= self._given_back
+        return self._bare(record, OutcomeClass.MISSING, tries, "in no channel of the provider's results")
 
     def reused(self, record: ShardRecord, found: tuple[AcceptedAnswer, Outcome]) -> Outcome:
         answer, earlier = found

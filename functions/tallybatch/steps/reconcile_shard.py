@@ -15,11 +15,12 @@ from tallybatch.contracts import ShardItem
 from tallybatch.domain.billing import Biller, settle
 from tallybatch.domain.errors import Conflict, NotFound, Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tallybatch.domain.outcomes import ACCEPTED, Outcome, OutcomeClass, Usage, plain_word
+from tallybatch.domain.outcomes import ACCEPTED, SUCCEEDED, Outcome, OutcomeClass, Usage, plain_word
 from tallybatch.domain.quality import UNFIT
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
+from tallybatch.domain.shard_records import read_records
 from tallybatch.domain.tally import ShardTally
 from tallybatch.ports import META, Clock, Formats, Ledger, Objects
 from tallybatch.steps.collect_shard import GHOST, ghost_prefix
@@ -27,7 +28,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.outcome_rows import UNKNOWN_CODE, RecordOutcomes, price_of
 from tallybatch.steps.raw_channels import read_channel, read_ghost
-from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
+from tallybatch.steps.submission_input import Excluded, read_excluded
 from tallybatch.steps.transitions import change_submission
 
 _ACCEPT_BATCH = 1000
@@ -58,7 +59,8 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             do="poll and collect first",
         )
     context = load_job(ports.objects, item.tenant, item.job_key).for_target(row.provider, row.model)
-    records = list(shard_records(ports.objects, context, item.shard_sha256))
+    with ports.objects.open(context.keys.shard(item.shard_sha256)) as stream:
+        records = read_records(stream)
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
     tally = _tally(row, records, context, ports, concluded=concluded)
@@ -166,17 +168,17 @@ class _Told:
     """Of the unqualified answers."""
 
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
-        self.counts[outcome.outcome] += 1
-        cost = outcome.cost_nano_usd
+        what, cost = outcome.outcome, outcome.cost_nano_usd
+        self.counts[what] += 1
         if cost is None:
             self.unpriced += 1
         elif cost:
-            self.costs[outcome.outcome] += cost
+            self.costs[what] += cost
         if outcome.notes:
             self.drifted += "model_drift" in outcome.notes
-        if outcome.outcome in ACCEPTED:
+        if what in ACCEPTED:
             return
-        if outcome.outcome is OutcomeClass.UNQUALIFIED:
+        if what is OutcomeClass.UNQUALIFIED:
             self.schema_valid += not (outcome.code or outcome.reason.startswith(UNFIT))
         if UNKNOWN_CODE in outcome.notes:
             self.unknown_codes[plain_word(outcome.code)] += 1
@@ -192,7 +194,7 @@ def _read(key: str, context: JobContext, objects: Objects) -> _Told:
     told, policy = _Told(), context.retry_policy
     for outcome, placed in read_placed(objects, key):
         told.note(outcome, policy)
-        if outcome.outcome is OutcomeClass.SUCCEEDED:
+        if outcome.outcome is SUCCEEDED:
             told.accepted.append((outcome.record_key, placed))
     return told
 
@@ -216,7 +218,7 @@ def _conclude(
             outcome = builder.waiting(record, excluded[record.record_id].owner)
         else:
             outcome = builder.returned(record, back)
-        accepted.append(outcome.record_key if outcome.outcome is OutcomeClass.SUCCEEDED else "")
+        accepted.append(outcome.record_key if outcome.outcome is SUCCEEDED else "")
         told.note(outcome, policy)
         file.add(outcome)
     key = context.keys.outcomes(row.attempt, row.submission_key)

@@ -8,8 +8,9 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tallybatch.adapters.providers.openai.codes import RECORD_CODES, SOURCES
 from tallybatch.adapters.providers.openai.results import parse
@@ -309,6 +310,28 @@ def test_given_any_json_around_a_known_id_when_read_then_it_is_a_result_of_that_
     result = parse(line(response_value))
     assert result.record_id == ID
     assert (result.answer is not None) <= (result.outcome in (S, T))
+
+
+SOME_TEXT = st.sampled_from(["", "pong", "é\u2028"])
+PARTS = st.one_of(SOME_TEXT.map(text), SOME_TEXT.map(lambda refusal: {"type": "refusal", "refusal": refusal}))
+ITEMS = st.one_of(
+    st.lists(PARTS, max_size=2).map(lambda parts: message(*parts)),
+    SOME_TEXT.map(lambda content: {"type": "message", "content": content}),
+    st.builds(lambda parts: {**message(*parts), "type": "reasoning"}, st.lists(PARTS, max_size=1)),
+    st.just({"type": "function_call", "name": "rate", "arguments": "{}"}),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ITEMS, max_size=3))
+@example([message(text("ping")), message(text("pong"))])
+@example([message(text("ping"), text("pong"))])
+def test_given_any_items_when_the_response_is_completed_then_it_reads_as_one_that_tells_no_status(
+    items: list[dict[str, Any]],
+) -> None:
+    body = {**response(), "output": items}
+    silent = {**body, "status": None}
+    assert parse(ok(body)) == replace(parse(ok(silent)), finish_reason="completed")
 
 
 def test_given_the_table_of_codes_when_looked_at_then_each_has_one_class_and_a_source() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallybatch.domain.quality import FENCED, MOST_ERRORS, AnswerCheck
+from tallybatch.domain.quality import FENCED, MOST_ERRORS, AnswerCheck, Verdict
 
 SCHEMA = {
     "type": "object",
@@ -34,7 +34,7 @@ CHECK = AnswerCheck(SCHEMA)
     ],
 )  # fmt: skip
 def test_given_an_answer_that_fits_when_checked_then_it_is_the_output(answer: str, output: bytes) -> None:
-    assert CHECK.check(answer) == (output, "", ())
+    assert CHECK.check(answer) == Verdict(output)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_given_an_answer_that_fits_when_checked_then_it_is_the_output(answer: st
     ],
 )  # fmt: skip
 def test_given_an_answer_that_is_no_json_when_checked_then_it_is_refused_without_a_quote(answer: str) -> None:
-    assert CHECK.check(answer) == (b"", "the answer is not JSON", ())
+    assert CHECK.check(answer) == Verdict(b"", "the answer is not JSON")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_given_names_that_the_model_made_up_when_checked_then_the_place_does_not
 @pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}\n```", " \n```JSON \n{}\n  ``` \n"])
 def test_given_an_answer_in_a_code_block_when_checked_then_what_is_in_it_counts_and_is_noted(fence: str) -> None:
     fits, breaks = '{"genre": "Drama", "confidence": 1}', '{"genre": "Drama"}'
-    assert CHECK.check(fence.replace("{}", fits)) == (b'{"genre":"Drama","confidence":1}', "", (FENCED,))
+    assert CHECK.check(fence.replace("{}", fits)) == Verdict(b'{"genre":"Drama","confidence":1}', "", (FENCED,))
     verdict = CHECK.check(fence.replace("{}", breaks))
     assert verdict.output == b""
     assert "lacks 'confidence'" in verdict.reason
@@ -132,7 +132,7 @@ def test_given_any_answer_when_checked_without_demands_then_it_is_json_or_refuse
         expected: Any = json.loads(answer)
         json.dumps(expected, allow_nan=False, ensure_ascii=False).encode()
     except ValueError:
-        assert verdict == (b"", "the answer is not JSON", ())
+        assert verdict == Verdict(b"", "the answer is not JSON")
     else:
         assert json.loads(verdict.output) == expected
         assert verdict.reason == ""
@@ -141,12 +141,12 @@ def test_given_any_answer_when_checked_without_demands_then_it_is_json_or_refuse
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=30))
 def test_given_no_schema_when_checked_then_any_text_is_the_answer(answer: str) -> None:
-    output, reason, _ = AnswerCheck(None).check(answer)
-    assert json.loads(output) == answer
-    assert reason == ""
+    verdict = AnswerCheck(None).check(answer)
+    assert json.loads(verdict.output) == answer
+    assert verdict.reason == ""
 
 
 def test_given_embeddings_when_checked_then_the_vectors_are_kept_as_json() -> None:
     check = AnswerCheck(None, embeddings=True)
-    assert check.check("[[0.5, -1e-3]]") == (b"[[0.5,-0.001]]", "", ())
+    assert check.check("[[0.5, -1e-3]]") == Verdict(b"[[0.5,-0.001]]")
     assert check.check("no vectors").reason == "the answer is not JSON"

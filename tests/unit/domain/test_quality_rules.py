@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallybatch.domain.quality import AnswerCheck
+from tallybatch.domain.quality import AnswerCheck, Verdict
 from tallybatch.domain.quality_quotes import Quotes
 from tallybatch.domain.quality_rules import LONGEST_SHOWN, Rules, fault
 from tallybatch.domain.spec_file import parse_spec
@@ -172,10 +172,10 @@ def test_given_a_quote_in_the_other_unicode_spelling_when_checked_then_it_is_the
 
 def test_given_rules_and_quotes_when_an_answer_is_checked_then_both_are_told_in_order() -> None:
     check = AnswerCheck({"type": "object"}, rules=Rules(["output.n == 1"]), quotes=Quotes(["q"]))
-    assert check.check('{"n":1,"q":"war"}', raw(GIVEN)) == (b'{"n":1,"q":"war"}', "", ())
-    assert check.check('{"n":2,"q":"sea"}', raw(GIVEN)) == (
-        b"", "rule 1 `output.n == 1` is false; quote q does not occur in the input", (),
-    )  # fmt: skip
+    assert check.check('{"n":1,"q":"war"}', raw(GIVEN)) == Verdict(b'{"n":1,"q":"war"}')
+    assert check.check('{"n":2,"q":"sea"}', raw(GIVEN)) == Verdict(
+        b"", "rule 1 `output.n == 1` is false; quote q does not occur in the input"
+    )
     assert check.recheck(raw({"n": 1, "q": "farm"}), raw(GIVEN)) == ""
     assert check.recheck(raw({"n": 2, "q": "farm"}), raw(GIVEN)) == "rule 1 `output.n == 1` is false"
     assert AnswerCheck({}).recheck(raw("anything"), raw(GIVEN)) == ""
@@ -183,7 +183,7 @@ def test_given_rules_and_quotes_when_an_answer_is_checked_then_both_are_told_in_
 
 def test_given_text_without_a_schema_when_judged_by_a_rule_then_the_output_is_the_text() -> None:
     check = AnswerCheck(None, rules=Rules(["output.size() < 6"]))
-    assert check.check("short", raw({})) == (b'"short"', "", ())
+    assert check.check("short", raw({})) == Verdict(b'"short"')
     assert check.check("too long", raw({})).reason == "rule 1 `output.size() < 6` is false"
 
 

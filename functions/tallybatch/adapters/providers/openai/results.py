@@ -14,7 +14,7 @@ import msgspec
 from tallybatch.adapters.providers.common.texts import MAX_MESSAGE_CHARS, read_again
 from tallybatch.adapters.providers.openai import vectors
 from tallybatch.adapters.providers.openai.codes import classify
-from tallybatch.domain.outcomes import OutcomeClass, RecordResult, Usage
+from tallybatch.domain.outcomes import SUCCEEDED, OutcomeClass, RecordResult, Usage
 
 UNREADABLE = "unreadable_result"
 NO_ANSWER = "no_answer"
@@ -24,6 +24,7 @@ _OURS = frozenset({UNREADABLE, NO_ANSWER, NO_RESPONSE, ""})
 _OPEN_STATUSES = frozenset({"failed", "in_progress", "queued", "incomplete"})
 """Of a response (SDK, types/responses/response_status.py): without an answer, and with no more to tell."""
 _NO_USAGE = Usage()
+_RETRYABLE = OutcomeClass.RETRYABLE
 
 
 class _InputDetails(msgspec.Struct, gc=False):
@@ -35,17 +36,17 @@ class _OutputDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = 0
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     """Chat and embeddings say prompt/completion, responses say input/output."""
 
-    prompt_tokens: int | None = 0
-    completion_tokens: int | None = 0
     input_tokens: int | None = 0
-    output_tokens: int | None = 0
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
     input_tokens_details: _InputDetails | None = None
+    output_tokens: int | None = 0
     output_tokens_details: _OutputDetails | None = None
+    prompt_tokens: int | None = 0
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens: int | None = 0
+    completion_tokens_details: _OutputDetails | None = None
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -54,19 +55,19 @@ class _Part(msgspec.Struct, gc=False):
     refusal: str | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: msgspec.Raw = msgspec.Raw()
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     message: _Message | None = None
     finish_reason: str | None = None
     index: int = 0
 
 
-class _Item(msgspec.Struct):
+class _Item(msgspec.Struct, gc=False):
     type: str = ""
     content: str | list[_Part] | None = None
 
@@ -75,30 +76,32 @@ class _Incomplete(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
-class _Body(msgspec.Struct):
-    model: str | None = None
-    error: Any = None
-    usage: _Usage | None = None
-    choices: list[_Choice] | None = None
-    output: list[_Item] | None = None
-    status: str | None = None
-    incomplete_details: _Incomplete | None = None
+class _Body(msgspec.Struct, gc=False):
+    """In the order in which they come, in which the decoder looks for them."""
+
     data: list[vectors.Vector] | None = None
+    status: str | None = None
+    error: Any = None
+    incomplete_details: _Incomplete | None = None
+    model: str | None = None
+    output: list[_Item] | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, gc=False):
     status_code: int | None = None
     request_id: str | None = None
     body: _Body | str | None = None
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, gc=False):
     custom_id: str
     response: _Response | None = None
     error: Any = None
 
 
-class _BareLine(msgspec.Struct):
+class _BareLine(msgspec.Struct, gc=False):
     """What is left to read when a line is JSON but not the documented shape."""
 
     custom_id: str
@@ -137,7 +140,7 @@ def parse(line: bytes) -> RecordResult:
     if body is None:
         return _failed(record_id, {"code": NO_ANSWER}, status, None, response.request_id or "")
     outcome, answer, code, message, finish = _read(body, text)
-    unknown = outcome is OutcomeClass.RETRYABLE and code not in _OURS and code not in _OPEN_STATUSES
+    unknown = outcome is _RETRYABLE and code not in _OURS and code not in _OPEN_STATUSES
     return RecordResult(
         record_id,
         outcome,
@@ -183,6 +186,8 @@ def _read_chat(choices: list[_Choice]) -> _Reading:
 
 
 def _read_response(body: _Body, items: list[_Item], line: bytes) -> _Reading:
+    if body.status == "completed" and (text := _only_text(items)):
+        return SUCCEEDED, text, "", "", "completed"
     texts: list[str] = []
     refusal = ""
     for item in items:
@@ -207,6 +212,18 @@ def _read_response(body: _Body, items: list[_Item], line: bytes) -> _Reading:
     return OutcomeClass.RETRYABLE, None, reason or status, "", reason or status
 
 
+def _only_text(items: list[_Item]) -> str | None:
+    """The text of a response that is one message of one part, alone or after its reasoning: most are."""
+    if len(items) == 2 and items[0].type == "reasoning":
+        items = items[1:]
+    if len(items) != 1 or items[0].type != "message":
+        return None
+    content = items[0].content
+    if not isinstance(content, list) or len(content) != 1:
+        return None
+    return content[0].text if content[0].type == "output_text" else None
+
+
 def _judge(answer: str | None, refusal: str | None, finish: str, cut_short: str) -> _Reading:
     if refusal:
         return OutcomeClass.REFUSED, None, "refusal", refusal[:MAX_MESSAGE_CHARS], finish
@@ -216,7 +233,7 @@ def _judge(answer: str | None, refusal: str | None, finish: str, cut_short: str)
         return OutcomeClass.TRUNCATED, answer, finish, "", finish
     if answer is None:
         return OutcomeClass.RETRYABLE, None, NO_ANSWER, "", finish
-    return OutcomeClass.SUCCEEDED, answer, "", "", finish
+    return SUCCEEDED, answer, "", "", finish
 
 
 def _read_vectors(data: list[vectors.Vector]) -> _Reading:
