@@ -84,7 +84,7 @@ def test_given_a_calm_day_when_a_job_runs_then_each_record_has_one_answer_and_th
     for result in results:
         answer = json.loads(result.answer or "")
         assert isinstance(answer, list if endpoint == EMBEDDINGS else dict)
-    assert tokens_of(total_usage(result.usage for result in results)) == control.journal()["tokens_billed"]
+    assert tokens_of(total_usage([result.usage for result in results])) == control.journal()["tokens_billed"]
 
 
 @pytest.mark.parametrize("fault", ["lost_reply", "reply_500_after", "cut_body"])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from infra.local.simulator.server import SimulatorServer
-from tallybatch.contracts import JobInput, SealReply
+from tallybatch.contracts import JobInput, SealReply, ShardItem, SubmitReply
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.rows import Job
 from tallybatch.steps import cancel_job
@@ -306,3 +306,46 @@ def test_given_a_cancel_before_any_step_when_the_job_ends_then_nothing_is_lost_a
     assert ends["CANCELLED"] > 10
     assert ends["COMPLETED"] >= 3
     assert sum(ends.values()) == whole.begun
+
+
+def test_given_a_job_that_was_cancelled_before_each_submission_when_dropped_again_then_no_try_was_used_up(
+    pipeline: Pipeline,
+) -> None:
+    """Three times, as often as records may be tried."""
+    pipeline.push_spec(spec(max_attempts=3))
+    submit = pipeline.submit
+    job_key = ""
+
+    def cancelled(item: ShardItem) -> SubmitReply:
+        cancel_job.run(job_key, pipeline.ledger, pipeline.clock)
+        return submit(item)
+
+    for _ in range(3):
+        job_key = pipeline.drop(films(4))["job_key"]
+        pipeline.submit = cancelled  # type: ignore[method-assign]
+        assert pipeline.run_again(job_key).state.value == "CANCELLED"
+        pipeline.wait(1)
+    pipeline.submit = submit  # type: ignore[method-assign]
+    pipeline.drop(films(4))
+
+    assert pipeline.run_again(job_key).state.value == "COMPLETED"
+
+
+def test_given_a_job_of_which_no_shard_can_be_handed_over_when_reconciled_then_it_stops_and_can_go_on(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.push_spec(spec(max_attempts=2))
+    submit = pipeline.submit
+
+    def broken(item: ShardItem) -> SubmitReply:
+        raise RuntimeError("no right to write")
+
+    pipeline.submit = broken  # type: ignore[method-assign]
+    job = pipeline.run(films(4))
+    assert (job.state.value, job.attempt) == ("FAILED", 2)
+    assert "no shard could be handed over" in job.reason
+
+    pipeline.submit = submit  # type: ignore[method-assign]
+    pipeline.wait(1)
+    pipeline.drop(films(4))
+    assert pipeline.run_again(job.job_key).state.value == "COMPLETED"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
 
 from tallybatch.contracts import FailInput, JobInput
+from tallybatch.domain.errors import Permanent
 from tallybatch.domain.lifecycle import SubmissionState
-from tests.support.films import classes, films, key_of, results, scenario, spec, tokens_of
+from tallybatch.ports import Ledger
+from tallybatch.steps import seal_job
+from tests.support.films import classes, films, key_of, report, results, scenario, spec, tokens_of
+from tests.support.hooked import Hooked
 from tests.support.pipeline import Pipeline
 
 RECORDS = 12
@@ -103,3 +110,56 @@ def test_given_a_job_that_is_partial_for_a_strange_id_when_dropped_again_then_it
 
     assert pipeline.job(job.job_key).state.value == "PARTIAL"
     assert (len(creates(pipeline)), list(pipeline.objects.list("results/"))) == (1, [])
+
+
+def test_given_a_provider_that_was_down_until_the_deadline_when_dropped_again_then_the_job_goes_on_at_once(
+    pipeline: Pipeline,
+) -> None:
+    """The next run begins with nothing to ask, for all had failed at the deadline: that nobody took it was long ago."""
+    scenario(pipeline.simulator.control, calls=[{"on": "create", "fault": "status:503", "count": "always"}])
+    pipeline.push_spec(spec(deadline="30m", shard_records=6))
+    job = pipeline.run(films(RECORDS))
+    assert (job.state.value, len(creates(pipeline))) == ("FAILED", 0)
+    (step,) = [step for step in report(pipeline.objects, job)["next_steps"] if "deadline" in step]
+    assert "Drop the file again" in step
+
+    pipeline.simulator.control.set_scenario("calm")
+    pipeline.drop(films(RECORDS))
+    execute(pipeline, f"{job.job_key}-2")
+
+    job = pipeline.job(job.job_key)
+    assert (job.state.value, job.reason, len(creates(pipeline))) == ("COMPLETED", "", 2)
+    assert len(results(pipeline.objects, job)) == RECORDS
+    assert pipeline.verify(job).ok
+
+
+def test_given_a_job_that_failed_after_it_was_sealed_when_proven_then_its_certificate_stands_and_it_goes_on(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report tells of the failure, and is no longer the one that was certified."""
+    sealing = pipeline.seal_ports
+
+    def broken() -> seal_job.Ports:
+        def refuse(*_: Any, **__: Any) -> None:
+            raise Permanent("the table is gone", where="here")
+
+        ports = sealing()
+        return replace(ports, ledger=cast("Ledger", Hooked(ports.ledger, put_job=refuse)))
+
+    monkeypatch.setattr(pipeline, "seal_ports", broken)
+    pipeline.push_spec(spec())
+    job = pipeline.run(films(RECORDS))
+    monkeypatch.undo()
+
+    found = pipeline.verify(job)
+    assert (job.state.value, report(pipeline.objects, job)["state"]) == ("FAILED", "FAILED")
+    assert (found.difference, found.gone_on) == ("", True)
+    assert len(results(pipeline.objects, job)) == RECORDS
+
+    pipeline.wait(1)
+    pipeline.drop(films(RECORDS))
+    execute(pipeline, f"{job.job_key}-2")
+
+    job = pipeline.job(job.job_key)
+    assert (job.state.value, pipeline.verify(job).ok, pipeline.verify(job).gone_on) == ("COMPLETED", True, False)
+    assert (len(creates(pipeline)), len(results(pipeline.objects, job))) == (1, RECORDS)

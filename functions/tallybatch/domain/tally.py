@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -45,22 +46,19 @@ class ShardTally:
         self._ghost_executions: set[tuple[str, str]] = set()
         self._strangers: list[tuple[str, Usage]] = []
         """Request id and usage of each line with an unknown id."""
-        self._input = self._cached_input = self._output = self._reasoning = self._cache_write = 0
+        self._known: list[Usage] = []
+        """Of each execution whose line names a record that was asked for."""
 
     @property
     def usage(self) -> Usage:
         """What the provider bills: over all executions, failed ones and those of unknown ids included. A line that was
         delivered twice is one execution, told by its request id or, where there is none, by its bytes."""
-        return total_usage([self._known_usage, *self.strangers])
-
-    @property
-    def _known_usage(self) -> Usage:
-        return Usage(self._input, self._cached_input, self._output, self._reasoning, self._cache_write)
+        return total_usage([*self._known, *self.strangers])
 
     def believe(self, told: Mapping[str, int]) -> None:
         """Where the provider counts the whole job's tokens (`told`, else empty), and what we know of is all of them,
         lines of unknown ids are no executions of their own, whatever their bytes."""
-        known = self._known_usage
+        known = total_usage(self._known) if told else Usage()
         if told and told.get("input", 0) <= known.input and told.get("output", 0) <= known.output:
             self._strangers.clear()
 
@@ -83,24 +81,17 @@ class ShardTally:
         known = self._by_id.get(record_id, _UNKNOWN)
         if known is None:
             self._by_id[record_id] = Tallied(result, raw)
-            self._book(result.usage)
+            self._known.append(result.usage)
         elif known is _UNKNOWN:
             self._strangers.append((result.request_id, result.usage))
             self.anomalies["unknown"] += 1
             return False
         else:
             if not _same_execution(known, result, raw):
-                self._book(result.usage)
+                self._known.append(result.usage)
                 known.billed = (*_billed(known), result.usage)
             self._add_again(known, result, raw)
         return True
-
-    def _book(self, usage: Usage) -> None:
-        self._input += usage.input
-        self._cached_input += usage.cached_input
-        self._output += usage.output
-        self._reasoning += usage.reasoning
-        self._cache_write += usage.cache_write
 
     def add_ghost(self, result: RecordResult, raw: RawRef, provider_job_id: str) -> None:
         """A line of a duplicate provider job: it is billed too, and its answer counts where there is no other."""
@@ -157,12 +148,8 @@ class ShardTally:
         return self._by_id.values()
 
 
-def total_usage(usages: Iterable[Usage]) -> Usage:
-    total = [0, 0, 0, 0, 0]
-    for usage in usages:
-        one = (usage.input, usage.cached_input, usage.output, usage.reasoning, usage.cache_write)
-        total = [so_far + more for so_far, more in zip(total, one, strict=True)]
-    return Usage(*total)
+def total_usage(usages: Sequence[Usage]) -> Usage:
+    return Usage(*(sum(map(attrgetter(kind), usages)) for kind in Usage.__struct_fields__))
 
 
 def _billed(known: Tallied) -> tuple[Usage, ...]:

@@ -10,7 +10,7 @@ FAILURES = {
     "cancelled": "Cancelled at the provider before the record was answered.",
     "truncated": "The answer was cut off: raise generation.max_output_tokens.",
     "unqualified": "The answer broke the output schema or a rule in every attempt.",
-    "missing": "The provider returned nothing for the record in every attempt.",
+    "missing": "The provider returned nothing for the record, or its shard was lost before it was handed over.",
     "conflict": "Answered more than once with different content: never picked silently.",
     "too_few": "Fewer records were left than the provider takes in one job: set retry.small_set to on_demand.",
     "rejected": "People looked at it and accepted no answer.",

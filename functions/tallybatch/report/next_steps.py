@@ -70,7 +70,9 @@ def after_reconciliation(job: Job, closure: Closure, state: str, stopped: str, *
             f"`tallybatch explain {short} RECORD`."
         )
     again = sum(closure.failed.get(name, 0) for name in _WORTH_ANOTHER_RUN)
-    if again and (stopped or state == JobState.COMPLETED.value):
+    if again and stopped and closure.overdue:
+        steps.append(f"The deadline left no time for another attempt. {_AGAIN}")
+    elif again and (stopped or state == JobState.COMPLETED.value):
         steps.append(
             f"{again:,} of the failed may succeed another time: drop the file under another dataset version. "
             "Accepted answers are reused, not paid again."

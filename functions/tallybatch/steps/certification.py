@@ -47,6 +47,14 @@ def newest_certificate(objects: Objects, keys: JobKeys) -> tuple[str, bytes]:
     return keys.later_certificate(later), objects.get(keys.later_certificate(later))
 
 
+def attempts_certified(objects: Objects, keys: JobKeys) -> int:
+    """How many attempts the certificate that counts is of; 0 if there is none."""
+    try:
+        return _attempts(newest_certificate(objects, keys)[1])
+    except NotFound:
+        return 0
+
+
 def certificate_key(objects: Objects, keys: JobKeys, closure: Closure) -> str:
     """Where the certificate of this closure is, or goes."""
     if not closure.closed:

@@ -72,7 +72,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             progress=dict(job.counts),
             provider_tokens=tokens_of(job.usage) if job.usage is not None else {},
             unread_jobs=harvest.unread_jobs,
-            ghost_tokens=tokens_of(total_usage(filter(None, ghost_usage))) if any(ghost_usage) else {},
+            ghost_tokens=tokens_of(total_usage(list(filter(None, ghost_usage)))) if any(ghost_usage) else {},
             anomalies=anomalies,
             updated_at=ports.clock.now(),
         )

@@ -221,8 +221,10 @@ def _stands(attempts: list[Story], job: Job, context: JobContext, objects: Objec
             last, settled = told, told.get("follows") in _SETTLED
     if last is None:
         return "not begun"
-    if last["outcome"] is None:
+    if last["outcome"] is None and last["submission"] is not None:
         return Disposition.RESUME.value
+    if last["outcome"] is None:
+        return (Disposition.FAILED if _is_overdue(job, context, objects) else Disposition.RETRY).value
     if not settled and _is_overdue(job, context, objects):
         policy = context.retry_policy
         return policy.decide(OutcomeClass(last["outcome"]), last["tries"], overdue=True).value

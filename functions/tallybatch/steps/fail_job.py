@@ -16,6 +16,7 @@ from tallybatch.ports import Clock, Events, Ledger, Objects
 from tallybatch.report.build import failure_report
 from tallybatch.report.write import write_report
 from tallybatch.steps import admit_job, budget
+from tallybatch.steps.certification import attempts_certified
 from tallybatch.steps.reconcile_job import read_closure, submissions_now
 from tallybatch.steps.transitions import advance_job
 
@@ -58,9 +59,9 @@ def run(request: FailInput, ports: Ports) -> SealReply:
         submissions = submissions_now(job.job_key, ports.ledger)
         report = failure_report(job, _manifest(keys, ports.objects), closure, submissions)
         write_report(ports.objects, keys, report)
-        if job.certificate:
+        if certified := attempts_certified(ports.objects, keys):
             # the certificate holds the hash of the report before: whoever proves it must see that the job went on
-            ports.objects.put_once(keys.no_items(attempt), b"[]", content_type="application/json")
+            ports.objects.put_once(keys.no_items(max(attempt, certified + 1)), b"[]", content_type="application/json")
         ports.events.publish(
             _EVENTS[ending],
             {"job_key": job.job_key, "tenant": job.tenant, "spec": job.spec, "reason": job.reason},

@@ -57,8 +57,9 @@ def attempt_items(objects: Objects, keys: JobKeys, attempt: int) -> list[ShardIt
 
 
 def attempt_rows(objects: Objects, keys: JobKeys, attempt: int, submissions: Sequence[SubmissionEntry]) -> AttemptRows:
-    """A row for every record of the attempt. A shard that was never submitted is missing; one that was submitted and
-    lost before it was reconciled is unsettled. The shards of each target are in the manifest's order by themselves."""
+    """A row for every record of the attempt. A shard that was never submitted is missing, and that was no try; one that
+    was submitted and lost before it was reconciled is unsettled. The shards of each target are in the manifest's order
+    by themselves."""
     entries = {entry.shard_id: entry for entry in submissions if entry.attempt == attempt}
     targets: dict[tuple[str, str], list[ShardItem]] = {}
     for item in attempt_items(objects, keys, attempt):
@@ -74,7 +75,7 @@ def attempt_rows(objects: Objects, keys: JobKeys, attempt: int, submissions: Seq
             lost = OutcomeClass.MISSING if entry is None else OutcomeClass.UNSETTLED
             for member in _members(objects, keys, item.shard_sha256):
                 shard_id = member.parent_shard_id or item.shard_id
-                tries, used, cap = member.tries + 1, member.used, member.output_cap
+                tries, used, cap = member.tries + (entry is not None), member.used, member.output_cap
                 yield "", Row(member.record_id, shard_id, lost, tries, "lost_shard", used=used, output_cap=cap)
 
     return AttemptRows(*map(rows, targets.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -41,22 +41,22 @@ class OutcomeFile:
         self.placed: list[Placed] = []
         """One per line added, in order; complete after `close`."""
 
-    def add(self, outcome: Outcome) -> None:
-        self._rows.append(outcome)
-        if len(self._rows) >= FRAME_LINES:
-            self._flush()
+    def extend(self, outcomes: Iterable[Outcome]) -> None:
+        self._rows += outcomes
+        while len(self._rows) >= FRAME_LINES:
+            self._write_frame()
 
-    def _flush(self) -> None:
-        data = _encode_lines(self._rows)
+    def _write_frame(self) -> None:
+        rows, self._rows = self._rows[:FRAME_LINES], self._rows[FRAME_LINES:]
+        data = _encode_lines(rows)
         frame = self._compress(data)
-        self.placed += [Placed(self._offset, len(frame), sha256_hex(data))] * len(self._rows)
+        self.placed += [Placed(self._offset, len(frame), sha256_hex(data))] * len(rows)
         self._frames.append(frame)
         self._offset += len(frame)
-        self._rows = []
 
     def close(self) -> bytes:
         if self._rows or not self._frames:
-            self._flush()
+            self._write_frame()
         return b"".join(self._frames)
 
 

@@ -15,7 +15,7 @@ import zstandard
 from tallybatch.contracts import JobInput, PublishItem, ReconcileReply
 from tallybatch.domain import lanes
 from tallybatch.domain.closure import Closure, Sets, SubmissionEntry, fold_shard
-from tallybatch.domain.errors import Conflict, ProviderRefused
+from tallybatch.domain.errors import Conflict, Permanent, ProviderRefused
 from tallybatch.domain.identity import sha256_hex
 from tallybatch.domain.layout import JobKeys
 from tallybatch.domain.lifecycle import JobState, SubmissionState
@@ -52,6 +52,8 @@ def run(request: JobInput, ports: Ports) -> ReconcileReply:
     )
     budget.settle(job, ports.ledger, ports.clock, closed=False)
     _stop_if_nothing_was_taken(closure, context)
+    if not job.cancel_requested_at and not job.partial_requested_at:
+        _stop_if_nothing_was_handed_over(closure, context)
     reply = ReconcileReply(
         tenant=request.tenant,
         job_key=request.job_key,
@@ -98,7 +100,9 @@ def read_closure(objects: Objects, keys: JobKeys, attempt: int) -> Closure:
 
 def _stop_if_nothing_was_taken(closure: Closure, context: JobContext) -> None:
     """A key that is wrong, or a model that is not there: every shard was refused, by each target that records may go
-    to, so another attempt is no use."""
+    to, so another attempt is no use. What was refused in an earlier run says nothing of one that has not asked yet."""
+    if all(entry.attempt != closure.attempt for entry in closure.submissions):
+        return
     asked = {(entry.provider, entry.model) for entry in closure.submissions if entry.provider != PEOPLE}
     if len(asked) <= len(context.spec.fallback):
         return
@@ -109,6 +113,18 @@ def _stop_if_nothing_was_taken(closure: Closure, context: JobContext) -> None:
             where=f"job {closure.job_key}",
             why=sorted(refusals)[0],
             do="mend the cause and drop the file again; nothing was spent",
+        )
+
+
+def _stop_if_nothing_was_handed_over(closure: Closure, context: JobContext) -> None:
+    """Not one shard of the job came as far as a submission, and not for the first time: the fault is ours."""
+    if closure.expected and not closure.submissions and closure.attempt >= context.spec.retry.max_attempts:
+        raise Permanent(
+            "no shard could be handed over",
+            where=f"job {closure.job_key}",
+            why="SubmitShard, or what comes before it, failed for every one",
+            do="look at the logs of ReserveQuota and SubmitShard, mend the cause, and drop the file again; "
+            "nothing was spent",
         )
 
 

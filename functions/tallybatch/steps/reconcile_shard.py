@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -21,11 +22,11 @@ from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
 from tallybatch.domain.shard_records import read_records
-from tallybatch.domain.tally import ShardTally
+from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import META, Clock, Formats, Ledger, Objects
 from tallybatch.steps.collect_shard import GHOST, ghost_prefix
 from tallybatch.steps.job_context import JobContext, load_job
-from tallybatch.steps.outcome_files import OutcomeFile, Placed, fetch_accepted, read_placed
+from tallybatch.steps.outcome_files import FRAME_LINES, OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.outcome_rows import UNKNOWN_CODE, RecordOutcomes, price_of
 from tallybatch.steps.raw_channels import read_channel, read_ghost
 from tallybatch.steps.submission_input import Excluded, read_excluded
@@ -167,6 +168,18 @@ class _Told:
     schema_valid: int = 0
     """Of the unqualified answers."""
 
+    def note_all(self, outcomes: list[Outcome], policy: RetryPolicy) -> None:
+        """`note` of each. Successes of which there is nothing more to say are most, and summed together."""
+        plain = [row.cost_nano_usd for row in outcomes if row.outcome is SUCCEEDED and not row.notes]
+        if plain:
+            self.counts[SUCCEEDED] += len(plain)
+            self.costs[SUCCEEDED] += sum(filter(None, plain))
+            self.unpriced += plain.count(None)
+        if len(plain) < len(outcomes):
+            for row in outcomes:
+                if row.outcome is not SUCCEEDED or row.notes:
+                    self.note(row, policy)
+
     def note(self, outcome: Outcome, policy: RetryPolicy) -> None:
         what, cost = outcome.outcome, outcome.cost_nano_usd
         self.counts[what] += 1
@@ -207,20 +220,23 @@ def _conclude(
     reused = _reused(excluded, ports.objects)
     builder = RecordOutcomes(row, context)
     policy = context.retry_policy
+
+    def outcome_of(record: ShardRecord, back: Tallied | None) -> Outcome:
+        if record.record_id in reused:
+            return builder.reused(record, reused[record.record_id])
+        if record.record_id in excluded:
+            return builder.waiting(record, excluded[record.record_id].owner)
+        return builder.returned(record, back)
+
+    outcomes = map(outcome_of if excluded else builder.returned, records, tally.returned())
     file = OutcomeFile()
     told = _Told()
     accepted: list[str] = []
     """The record_key of each line that is an accepted answer, else ""."""
-    for record, back in zip(records, tally.returned(), strict=True):
-        if record.record_id in reused:
-            outcome = builder.reused(record, reused[record.record_id])
-        elif record.record_id in excluded:
-            outcome = builder.waiting(record, excluded[record.record_id].owner)
-        else:
-            outcome = builder.returned(record, back)
-        accepted.append(outcome.record_key if outcome.outcome is SUCCEEDED else "")
-        told.note(outcome, policy)
-        file.add(outcome)
+    while rows := list(islice(outcomes, FRAME_LINES)):
+        told.note_all(rows, policy)
+        file.extend(rows)
+        accepted += [row.record_key if row.outcome is SUCCEEDED else "" for row in rows]
     key = context.keys.outcomes(row.attempt, row.submission_key)
     ports.objects.put_once(key, file.close(), retention=context.retention("results"))
     told.accepted = [(key, placed) for key, placed in zip(accepted, file.placed, strict=True) if key]

@@ -182,8 +182,7 @@ def _conclude(decided: Sequence[_Decided], run: ReviewRun, ledger: Ledger, job_k
     """The outcome object. A record that another job has taken meanwhile waits for that job's answer instead."""
     lost = _not_ours([one.record_key for one in decided if _answers(one.decision)], run.attempt, ledger, job_key)
     file = OutcomeFile()
-    for one in decided:
-        file.add(_outcome(one, run, elsewhere=one.record_key in lost))
+    file.extend(_outcome(one, run, elsewhere=one.record_key in lost) for one in decided)
     return file.close()
 
 

@@ -37,8 +37,7 @@ class Job:
 
     def outcomes(self, attempt: int, shard_id: str, outcomes: list[Outcome]) -> SubmissionEntry:
         file = OutcomeFile()
-        for outcome in outcomes:
-            file.add(outcome)
+        file.extend(outcomes)
         key = KEYS.outcomes(attempt, shard_id)
         self.objects.put(key, file.close())
         return SubmissionEntry(attempt, shard_id, shard_id, "RECONCILED", outcomes=key)
@@ -79,12 +78,12 @@ def test_given_reconciled_lost_and_never_submitted_shards_when_read_then_each_re
         (done.outcomes, Row("a1", "s0", OutcomeClass.EXPIRED, 1)),
         ("", Row("b0", "s1", OutcomeClass.UNSETTLED, 1, "lost_shard")),
         ("", Row("b1", "s1", OutcomeClass.UNSETTLED, 1, "lost_shard")),
-        ("", Row("c0", "s2", OutcomeClass.MISSING, 1, "lost_shard")),
-        ("", Row("c1", "s2", OutcomeClass.MISSING, 1, "lost_shard")),
+        ("", Row("c0", "s2", OutcomeClass.MISSING, 0, "lost_shard")),
+        ("", Row("c1", "s2", OutcomeClass.MISSING, 0, "lost_shard")),
     ]
 
 
-def test_given_a_lost_retry_shard_when_read_then_its_records_keep_their_parents_and_one_more_try() -> None:
+def test_given_a_lost_retry_shard_when_read_then_its_records_keep_their_parents_and_their_tries() -> None:
     job = Job()
     retry = job.shard("r", [
         record("a1", tries=1, attempt=2, parent_shard_id="s0"),
@@ -94,26 +93,28 @@ def test_given_a_lost_retry_shard_when_read_then_its_records_keep_their_parents_
 
     assert attempt_items(job.objects, KEYS, 2) == [item(2, "r2-00000-aa", retry, 2)]
     assert job.rows(2, [], ["s0", "s1"]) == [
-        ("", Row("a1", "s0", OutcomeClass.MISSING, 2, "lost_shard")),
-        ("", Row("b0", "s1", OutcomeClass.MISSING, 3, "lost_shard")),
+        ("", Row("a1", "s0", OutcomeClass.MISSING, 1, "lost_shard")),
+        ("", Row("b0", "s1", OutcomeClass.MISSING, 2, "lost_shard")),
     ]
 
 
-def test_given_a_shard_lost_in_every_attempt_when_folded_then_its_tries_run_out() -> None:
+def test_given_a_shard_lost_before_its_submission_in_every_attempt_when_folded_then_only_the_deadline_ends_it() -> None:
+    """It was handed to nobody: that is no try, whether a function failed or a person cancelled."""
     job = Job()
     policy = RetryPolicy(max_attempts=3, backoff_s=60)
-    for attempt in (1, 2, 3):
+    for attempt in (1, 2, 3, 4):
         parent = {} if attempt == 1 else {"parent_shard_id": "s0"}
-        sha256 = job.shard(f"r{attempt}", [record("a0", tries=attempt - 1, attempt=attempt, **parent)])
+        sha256 = job.shard(f"r{attempt}", [record("a0", tries=0, attempt=attempt, **parent)])
         job.plan(attempt, [item(attempt, "s0" if attempt == 1 else f"r{attempt}", sha256, 1)])
-        streams = [attempt_rows(job.objects, KEYS, number, []) for number in range(1, attempt + 1)]
-        sets = Sets()
-        still_open, _, sources = fold_shard(sets, "s0", ["a0"], streams, policy, overdue=False)
-        assert sources == []
-        if attempt < 3:
-            assert [(one.tries, one.reason) for one in still_open] == [(attempt, "lost_shard")]
-        else:
-            assert (still_open, dict(sets.failed)) == ([], {"missing": 1})
+        for overdue in (False, True):
+            streams = [attempt_rows(job.objects, KEYS, number, []) for number in range(1, attempt + 1)]
+            sets = Sets()
+            still_open, _, sources = fold_shard(sets, "s0", ["a0"], streams, policy, overdue=overdue)
+            assert sources == []
+            if overdue:
+                assert (still_open, dict(sets.failed)) == ([], {"missing": 1})
+            else:
+                assert [(one.tries, one.reason) for one in still_open] == [(0, "lost_shard")]
 
 
 def test_given_an_attempt_that_was_never_planned_when_read_then_it_has_no_rows() -> None:
