@@ -97,7 +97,7 @@ def test_given_a_calm_day_when_a_job_runs_then_each_record_has_one_answer_and_th
     results = collect(api, job)
     outcomes = {result.record_id: result.outcome for result in results}
     assert (len(results), outcomes) == (40, dict.fromkeys((f"{n:032x}" for n in range(40)), OutcomeClass.SUCCEEDED))
-    assert tokens_of(total_usage([result.usage for result in results]) == control.journal()["tokens_billed"]
+    assert tokens_of(total_usage([result.usage for result in results])) == control.journal()["tokens_billed"]
 
 
 def test_given_a_server_that_answers_when_created_then_one_call_with_the_marker_and_the_key_in_a_header() -> None:
