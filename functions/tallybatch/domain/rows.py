@@ -81,9 +81,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     drop: str = ""
     """The object version whose arrival (re)started the job: a repeated event has the same, a new drop another."""
     dropped_at: float = 0
-    places: dict[str, float] = {}
-    """Keys in the inbox under which this content was dropped, and when last: it is the results of each."""
     """When S3 had that object: events may come late and in any order, so they do not tell which drop is the newer."""
+    places: dict[str, float] = {}
+    """Keys in the inbox under which this content was dropped, and when last: its results are those of each."""
     dry_run: bool = False
     """Prepared and validated only: nothing works on it until the file is dropped in earnest."""
     released: int = 0
