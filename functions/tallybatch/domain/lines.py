@@ -19,10 +19,11 @@ def newline_blocks(chunks: Iterable[bytes], *, cut_at: int = 0) -> Iterator[list
     newlines cannot fill the memory.
     """
     rest = b""
-    for chunk in chunks:
+    for chunk in filter(None, chunks):
         # `readlines` finds a newline with memchr, some 16 bytes at a time; `split` looks at byte after byte.
-        lines = BytesIO(rest + chunk).readlines()
-        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        lines = BytesIO(chunk).readlines()
+        lines[0] = rest + lines[0]
+        rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
         if cut_at and len(rest) > cut_at:
             rest = rest[: cut_at + 1]
         if lines:

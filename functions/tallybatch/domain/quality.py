@@ -75,7 +75,7 @@ class AnswerCheck:
             return Verdict(b"", reason) if reason else Verdict(_encode(answer))
         notes: tuple[str, ...] = ()
         try:
-            value = _decode(answer.encode())
+            value = _decode(answer)
         except (msgspec.DecodeError, RecursionError):
             fenced = _FENCE.fullmatch(answer)
             if fenced is None:
