@@ -1,6 +1,7 @@
 """Every call to AWS that a deployed function has made, held against its role: the emulator itself enforces no IAM.
 
-It comes last (`conftest.py`), so that it sees what all tests of the run made the functions do. Alone, it sees one job.
+It comes last (`conftest.py`), so that it sees what all tests of the run made the functions do. Alone, it sees what it
+does itself: a job, one that asks record by record, one that is stopped and resumed, a sweep.
 """
 
 from __future__ import annotations
@@ -9,41 +10,67 @@ from pathlib import Path
 
 import pytest
 
+from tallybatch.domain.lifecycle import JobState
+from tallybatch.domain.rows import Job
 from tallybatch.settings import FUNCTIONS
-from tests.support.deployed import Deployed, fresh_tenant
+from tests.e2e.conftest import Faults
+from tests.support.deployed import Deployed, eventually, fresh_tenant
 from tests.support.films import films, spec
+from tests.support.iam_declared import declared_sources
 from tests.support.iam_deployed import DeployedRoles
 from tests.support.iam_needs import Call, recorded
 from tests.support.local import calls_dir
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
-ON_EVERY_PATH = {
-    "BuildManifest", "AdmitJob", "PlanAttempt", "ReserveQuota", "SubmitShard", "PollShard", "CollectShard",
-    "ReconcileShard", "ReconcileJob", "PublishShard", "SealJob",
-}  # fmt: skip
+NOT_HERE = {"ApproveCanary", "DiscoverBackfill", "FailJob", "JudgeCanary", "ReleaseQuota", "ResolveReview"}
+"""What other tests of the run make the functions do."""
+HOURS = {"validating": 0.1, "in_progress": 6000, "finalizing": 0.1}
 
 
 @pytest.fixture
-def calls(line: Deployed, local_state_dir: Path) -> list[Call]:
-    """What the functions asked of AWS since the stack came up, and for a job of this test at least."""
-    tenant = fresh_tenant("privileges")
+def calls(line: Deployed, local_state_dir: Path, faults: Faults) -> list[Call]:
+    """What the functions have asked of AWS since the stack came up."""
+    ran(line, spec())
+    ran(line, spec(sections="lane: on_demand"))
+    faults(durations=HOURS)
+    tenant = fresh_tenant("resumed")
     line.push_spec(tenant, spec())
-    job = line.run(tenant, films(40))
-    assert job.state == "COMPLETED", job.reason
+    line.drop(tenant, films(5))
+    [job] = eventually(lambda: at_the_provider(line, tenant), "the job is at the provider")
+    line.states.stop_execution(executionArn=line.execution_arn(job))
+    eventually(lambda: line.execution(job)["status"] == "ABORTED", "the execution was aborted")
+    assert "errorType" not in line.invoke("SweepFunction", {})
+    reply = line.invoke("ResumeJobFunction", {"job_key": job.job_key, "action": "resume", "by": "ada"})
+    assert "errorType" not in reply, reply
+    line.simulator.advance(2 * HOURS["in_progress"])
+    [ended] = line.ended(tenant)
+    assert ended.state == JobState.COMPLETED, ended.reason
     return recorded(calls_dir(local_state_dir))
+
+
+def ran(line: Deployed, text: str) -> None:
+    tenant = fresh_tenant("privileges")
+    line.push_spec(tenant, text)
+    job = line.run(tenant, films(5))
+    assert job.state == JobState.COMPLETED, job.reason
+
+
+def at_the_provider(line: Deployed, tenant: str) -> list[Job]:
+    return [job for job in line.jobs(tenant) if job.state in {JobState.SUBMITTED, JobState.RUNNING}]
 
 
 def test_given_all_that_the_functions_did_when_held_against_their_roles_then_aws_would_have_let_them(
     line: Deployed, calls: list[Call]
 ) -> None:
     # GIVEN
-    stack = line.status.stack
-    seen = {call.function.removeprefix(f"{stack}-") for call in calls}
-    assert seen >= ON_EVERY_PATH
-    # WHEN
     roles = DeployedRoles(line)
-    denied = roles.denied(calls)
+    seen = {call.function.rpartition("-")[2] for call in calls}
+    assert seen >= {model.function for model in FUNCTIONS} - NOT_HERE
+    # WHEN
+    discover = f"{line.status.stack}-DiscoverBackfill"
+    read_by_backfills = {call.source_bucket for call in calls if call.function == discover}
+    denied = roles.denied(calls, {discover: declared_sources(read_by_backfills - {""}, "lake/")})
     # THEN
     print(f"functions that made no call: {sorted({model.function for model in FUNCTIONS} - seen)}")  # noqa: T201
     print("granted, and not needed by any call:", *roles.unused(calls), sep="\n  ")  # noqa: T201

@@ -45,25 +45,29 @@ class DeployedRoles:
         ]
         return Policies(documents)
 
-    def denied(self, calls: Iterable[Call]) -> list[str]:
-        """A line for each action that a function's role lacks on a resource, with one call that needs it."""
+    def denied(self, calls: Iterable[Call], more: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """A line for each action that a function's role lacks on a resource, with one call that needs it. `more` are
+        policy documents that count as well, by function."""
         found: dict[tuple[str, str, str], str] = {}
+        added = {function: Policies([document]) for function, document in more.items()}
         for call in calls:
             for need in needs(call, self.place):
-                if not self.policies[call.function].allow(need):
+                allowed = self.policies[call.function].allow(need)
+                if not allowed and not (call.function in added and added[call.function].allow(need)):
                     found.setdefault(
                         (call.function, need.action, need.resource), f"{call.function} may not {need}: {call}"
                     )
         return sorted(found.values())
 
     def unused(self, calls: Iterable[Call]) -> list[str]:
-        """A line for each grant that none of the calls needed."""
+        """A line for each action and resource of a grant that none of the calls needed, with the functions' names."""
         asked: dict[str, set[Need]] = {}
         for call in calls:
             asked.setdefault(call.function, set()).update(needs(call, self.place))
-        return sorted(
-            f"{function}: {action} on {target}"
-            for function, policies in self.policies.items()
-            for action, target in set(policies.grants()) - policies.used(asked.get(function, set()))
-            if not action.startswith(BY_LAMBDA)
-        )
+        found: dict[str, list[str]] = {}
+        for function, policies in self.policies.items():
+            for action, target in set(policies.grants()) - policies.used(asked.get(function, set())):
+                if not action.startswith(BY_LAMBDA):
+                    short = target.replace(self.place.bucket, "BUCKET").rpartition(":")[2]
+                    found.setdefault(f"{action} on {short}", []).append(function.rpartition("-")[2])
+        return sorted(f"{grant}: {', '.join(sorted(functions))}" for grant, functions in found.items())

@@ -35,6 +35,11 @@ class Call:
     params: Mapping[str, Any]
     error: str = ""
 
+    @property
+    def source_bucket(self) -> str:
+        """The bucket that it reads, "" for none."""
+        return str(self.params.get("CopySource", self.params).get("Bucket", ""))
+
     def __str__(self) -> str:
         told = " ".join(f"{name}={value}" for name, value in self.params.items())
         return f"{self.service} {self.operation} {told}" + (f" ({self.error})" if self.error else "")

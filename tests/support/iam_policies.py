@@ -43,7 +43,9 @@ class Policies:
         """Each (action, resource pattern) that is allowed."""
         for each in self.statements:
             if each["Effect"] == "Allow":
-                yield from ((action, target) for action in listed(each["Action"]) for target in listed(each["Resource"]))
+                yield from (
+                    (action, target) for action in listed(each["Action"]) for target in listed(each["Resource"])
+                )
 
     def used(self, needs: Iterable[Need]) -> set[tuple[str, str]]:
         """The grants that at least one of the needs falls under."""
@@ -78,7 +80,7 @@ def _matches(statement: Mapping[str, Any], need: Need) -> bool:
     )
 
 
-def holds(operator: str, actual: str | None, wanted: Sequence[str]) -> bool:
+def holds(operator: str, actual: str | None, wanted: Sequence[Any]) -> bool:
     """One key of one condition operator; `actual` is None if the request has no such key."""
     base = operator.removesuffix("IfExists")
     if actual is None:
@@ -90,4 +92,6 @@ def holds(operator: str, actual: str | None, wanted: Sequence[str]) -> bool:
             return any(like(pattern, actual) for pattern in wanted)
         case "Bool":
             return actual in [str(each).lower() for each in wanted]
+        case "NumericLessThan":
+            return any(float(actual) < float(each) for each in wanted)
     raise NotImplementedError(f"condition operator {operator}")

@@ -58,7 +58,7 @@ class _Recorder:
 
     def note(self, service: str, operation: str, params: Mapping[str, Any], error: str) -> None:
         call = {"function": self._function, "service": service, "operation": operation, "error": error}
-        line = json.dumps({**call, "params": kept(params)}, sort_keys=True, default=str)
+        line = json.dumps({**call, "params": params}, sort_keys=True)
         with self._lock:
             if line not in self._seen:
                 self._seen.add(line)
@@ -70,7 +70,7 @@ class _Recorder:
         inner: Callable[..., Any] = client._make_api_call
 
         def make(this: Any, operation: str, params: Mapping[str, Any]) -> Any:
-            error = ""
+            error, told = "", kept(params)  # before the SDK's own hooks change the parameters
             try:
                 return inner(this, operation, params)
             except Exception as raised:
@@ -78,7 +78,7 @@ class _Recorder:
                 error = response.get("Error", {}).get("Code", "") or type(raised).__name__
                 raise
             finally:
-                self.note(this.meta.service_model.service_name, operation, params, error)
+                self.note(this.meta.service_model.service_name, operation, told, error)
 
         client._make_api_call = make
 
@@ -90,7 +90,7 @@ class _OnImport:
         self._recorder = recorder
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != "botocore.client":
             return None
