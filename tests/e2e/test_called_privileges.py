@@ -9,10 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tallybatch.domain.lifecycle import JobState
 from tallybatch.domain.rows import Job
 from tallybatch.settings import FUNCTIONS
+from tallybatch.steps.sweep import UNTOUCHED_S
 from tests.e2e.conftest import Faults
 from tests.support.deployed import Deployed, eventually, fresh_tenant
 from tests.support.films import films, spec
@@ -37,12 +39,11 @@ def calls(line: Deployed, local_state_dir: Path, faults: Faults) -> list[Call]:
     tenant = fresh_tenant("resumed")
     line.push_spec(tenant, spec())
     line.drop(tenant, films(5))
-    [job] = eventually(lambda: at_the_provider(line, tenant), "the job is at the provider")
-    line.states.stop_execution(executionArn=line.execution_arn(job))
-    eventually(lambda: line.execution(job)["status"] == "ABORTED", "the execution was aborted")
+    stop(line, tenant)
     assert "errorType" not in line.invoke("SweepFunction", {})
-    reply = line.invoke("ResumeJobFunction", {"job_key": job.job_key, "action": "resume", "by": "ada"})
-    assert "errorType" not in reply, reply
+    stop(line, tenant, run=2)
+    reply = line.invoke("ResumeJobFunction", {"job_key": line.jobs(tenant)[0].job_key, "action": "resume", "by": "ada"})
+    assert reply.get("started"), reply
     line.simulator.advance(2 * HOURS["in_progress"])
     [ended] = line.ended(tenant)
     assert ended.state == JobState.COMPLETED, ended.reason
@@ -56,8 +57,24 @@ def ran(line: Deployed, text: str) -> None:
     assert job.state == JobState.COMPLETED, job.reason
 
 
-def at_the_provider(line: Deployed, tenant: str) -> list[Job]:
-    return [job for job in line.jobs(tenant) if job.state in {JobState.SUBMITTED, JobState.RUNNING}]
+def stop(line: Deployed, tenant: str, *, run: int = 1) -> None:
+    """Stop the run of the tenant's one job as soon as it is at the provider, and let it look untouched for long."""
+
+    def at_the_provider() -> list[Job]:
+        at_work = {JobState.SUBMITTED, JobState.RUNNING}
+        return [job for job in line.jobs(tenant) if job.state in at_work and job.run == run]
+
+    [job] = eventually(at_the_provider, f"run {run} is at the provider")
+    line.states.stop_execution(executionArn=line.execution_arn(job))
+    eventually(lambda: line.execution(job)["status"] == "ABORTED", "the execution was aborted")
+
+    def older() -> Job | None:
+        now = line.jobs(tenant)[0]
+        return line.ledger.put_job(
+            replace(now, updated_at=now.updated_at - UNTOUCHED_S - 1), expected_version=now.version
+        )
+
+    eventually(older, "the row looks untouched")
 
 
 def test_given_all_that_the_functions_did_when_held_against_their_roles_then_aws_would_have_let_them(

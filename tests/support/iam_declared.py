@@ -23,6 +23,9 @@ def declared_sources(buckets: Iterable[str], prefix: str) -> dict[str, Any]:
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     allow_sources(role, "", [Source(bucket=bucket, prefix=prefix) for bucket in sorted(buckets)])
     template: dict[str, Any] = App.of(stack).synth().get_stack_by_name("Declared").template  # type: ignore[union-attr]
-    (policy,) = [each for each in template["Resources"].values() if each["Type"] == "AWS::IAM::Policy"]
-    document: dict[str, Any] = flat(policy["Properties"]["PolicyDocument"])
-    return document
+    documents = [
+        flat(each["Properties"]["PolicyDocument"])
+        for each in template.get("Resources", {}).values()
+        if each["Type"] == "AWS::IAM::Policy"
+    ]
+    return {"Statement": [statement for document in documents for statement in document["Statement"]]}
