@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.iam_declared import declared_sources
 from tests.support.iam_needs import Call, Place, needs
 from tests.support.iam_policies import Need, Policies
 from tests.support.iam_template import Stack
@@ -113,6 +114,22 @@ def test_given_the_parameters_of_a_call_when_kept_then_no_content_is() -> None:
     told = kept({"Bucket": "data", "Key": "jobs/a", "Body": b"secret", "Metadata": {"a": "secret"}})
     assert told == {"Bucket": "data", "Key": "jobs/a"}
     assert kept({"TableName": "ledger", "Key": {"pk": {"S": "secret"}}, "Item": {}}) == {"TableName": "ledger"}
+
+
+def test_given_a_declared_source_when_a_backfill_lists_heads_and_copies_then_it_may_below_the_prefix_alone() -> None:
+    declared = Policies([declared_sources({"theirs"}, "lake/")])
+    source = {"Bucket": "theirs", "Key": "lake/a", "VersionId": "v"}
+    copy = {"Bucket": "data", "Key": "inbox/a", "CopySource": source, "TaggingDirective": "REPLACE"}
+    calls = [
+        Call("job-Discover", "s3", "ListObjectsV2", {"Bucket": "theirs", "Prefix": "lake/2026/"}),
+        Call("job-Discover", "s3", "HeadObject", {"Bucket": "theirs", "Key": "lake/a"}, "404"),
+        Call("job-Discover", "s3", "CopyObject", copy),
+    ]
+    reads = [need for call in calls for need in needs(call, PLACE) if "theirs" in need.resource]
+    assert len(reads) == 4
+    assert [str(need) for need in reads if not declared.allow(need)] == []
+    assert not declared.allow(Need("s3:GetObject", "arn:aws:s3:::theirs/private/a"))
+    assert declared_sources(set(), "lake/") == {"Statement": []}
 
 
 def test_given_publish_shard_as_it_once_was_when_it_writes_under_jobs_then_that_is_denied(

@@ -3,6 +3,7 @@ ask the function for sources of their own, which on AWS they would have to decla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,9 +24,11 @@ def declared_sources(buckets: Iterable[str], prefix: str) -> dict[str, Any]:
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     allow_sources(role, "", [Source(bucket=bucket, prefix=prefix) for bucket in sorted(buckets)])
     template: dict[str, Any] = App.of(stack).synth().get_stack_by_name("Declared").template  # type: ignore[union-attr]
-    documents = [
-        flat(each["Properties"]["PolicyDocument"])
+    statements = [
+        statement
         for each in template.get("Resources", {}).values()
         if each["Type"] == "AWS::IAM::Policy"
+        for statement in flat(each["Properties"]["PolicyDocument"])["Statement"]
     ]
-    return {"Statement": [statement for document in documents for statement in document["Statement"]]}
+    whole: dict[str, Any] = json.loads(json.dumps({"Statement": statements}).replace("<AWS::Partition>", "aws"))
+    return whole
