@@ -11,7 +11,9 @@ from aws_cdk import aws_kms as kms
 from infra.constructs.nag import wildcard
 from infra.options import Source
 
-READ_ACTIONS = ("s3:GetObject", "s3:GetObjectVersion")
+READ_ACTIONS = ("s3:GetObject",)
+VERSION_ACTIONS = ("s3:GetObjectVersion",)
+"""For a request that names a version, which needs no GetObject (S3 API reference, GetObject)."""
 TAG_ACTIONS = (
     "s3:GetObjectTagging",
     "s3:GetObjectVersionTagging",
@@ -67,5 +69,5 @@ def allow_sources(role: iam.Role, own_bucket_arn: str, sources: Sequence[Source]
     partition = Stack.of(role).partition
     for source in sources:
         bucket_arn = f"arn:{partition}:s3:::{source.bucket}" if source.bucket else own_bucket_arn
-        allow_below(role, bucket_arn, [source.prefix], READ_ACTIONS)
+        allow_below(role, bucket_arn, [source.prefix], READ_ACTIONS + VERSION_ACTIONS)
         allow_list(role, bucket_arn, [source.prefix])

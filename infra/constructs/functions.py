@@ -18,6 +18,7 @@ from constructs import Construct
 from infra.constructs.access import (
     READ_ACTIONS,
     TAG_ACTIONS,
+    VERSION_ACTIONS,
     WRITE_ACTIONS,
     allow,
     allow_below,
@@ -163,8 +164,10 @@ class Functions(Construct):
             description=f"Tallybatch: what {model.function} may do",
         )
         bucket_arn = self._storage.bucket.bucket_arn
-        services = ["dynamodb"]
-        allow(role, profile.table, [self._ledger.table.table_arn])
+        services = []
+        if profile.table:
+            services.append("dynamodb")
+            allow(role, profile.table, [self._ledger.table.table_arn])
         if profile.lists_jobs:
             allow(role, ["dynamodb:Query"], [f"{self._ledger.table.table_arn}/index/{JOBS_INDEX}"])
         if profile.readable:
@@ -173,6 +176,8 @@ class Functions(Construct):
             allow_list(role, bucket_arn, profile.readable)
         if profile.writes:
             allow_below(role, bucket_arn, profile.writes, WRITE_ACTIONS)
+        if profile.versions:
+            allow_below(role, bucket_arn, profile.versions, VERSION_ACTIONS)
         if profile.tags:
             allow_below(role, bucket_arn, profile.tags, TAG_ACTIONS)
         if model is DiscoverBackfill:

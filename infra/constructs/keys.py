@@ -43,6 +43,17 @@ class Keys(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
             )
         )
+        # The construct of the bus asks for this with the encryption context, which DescribeKey never has (EventBridge
+        # User Guide, "Authorizing EventBridge to use a customer managed key").
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="EventsToTheEncryptedBus",
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                actions=["kms:DescribeKey"],
+                resources=["*"],
+                conditions={"StringEquals": {"aws:SourceAccount": stack.account}},
+            )
+        )
         self.key.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AlarmsToTheEncryptedTopic",

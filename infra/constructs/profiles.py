@@ -14,7 +14,7 @@ FULL_CORE_MB: Final = 1769
 LONGEST_S: Final = 900
 
 READ_LEDGER: Final = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
-MOVE_STATE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
+MOVE_STATE: Final = ("dynamodb:PutItem",)
 HOLD_QUOTA: Final = (*READ_LEDGER, *MOVE_STATE, "dynamodb:DeleteItem")
 """A transaction needs the rights of its parts (DynamoDB Developer Guide, "Transactions and IAM"); a reservation that
 ends is deleted."""
@@ -24,11 +24,13 @@ CLAIM_RECORDS: Final = ("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate")
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """`reads`, `writes` and `tags` are key prefixes of the bucket. A writer may also read what it writes: a write-once
-    that finds an object compares it. `tags`: may set the tags of what others wrote. `spool_mb` is the size of /tmp.
-    `asynchronous`: invoked by events, so failed ones go to a dead-letter queue."""
+    that finds an object compares it. `versions`: may read versions by their id. `tags`: may set the tags of what others
+    wrote. `spool_mb` is the size of /tmp. `asynchronous`: events invoke it, so failed ones go to a dead-letter queue.
+    """
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     table: tuple[str, ...] = READ_LEDGER + MOVE_STATE
     memory_mb: int = FULL_CORE_MB
@@ -48,6 +50,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.BuildManifest: Profile(
             reads=("inbox/", "specs/", "golden/", "prices/"),
             writes=("jobs/", "quarantine/", "results/"),
+            versions=("inbox/",),
             tags=("inbox/",),
             spool_mb=10_240,
             asynchronous=True,
@@ -71,7 +74,7 @@ PROFILES: Final[Mapping[type[settings.StoreSettings], Profile]] = MappingProxyTy
         settings.ReconcileJob: Profile(writes=("jobs/",), spool_mb=2048),
         settings.JudgeCanary: Profile(writes=("jobs/",), timeout_s=300),
         settings.ApproveCanary: Profile(reads=("jobs/",), memory_mb=512, timeout_s=60),
-        settings.PublishShard: Profile(writes=("jobs/", "results/"), table=READ_LEDGER, spool_mb=4096),
+        settings.PublishShard: Profile(writes=("jobs/", "results/"), table=(), spool_mb=4096),
         settings.SealJob: Profile(
             reads=("quarantine/",),
             writes=("jobs/", "results/", "review/"),

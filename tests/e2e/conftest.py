@@ -19,6 +19,14 @@ QUICK = {"durations": {"validating": 0.1, "in_progress": 0.2, "finalizing": 0.1}
 Faults = Callable[..., None]
 
 
+LAST = "test_called_privileges.py"
+"""Looks at what the functions did in all other tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name == LAST)
+
+
 @pytest.fixture(scope="session")
 def line(local_stack: LocalStatus, local_state_dir: Path) -> Iterator[Deployed]:
     deployed = Deployed(local_stack)

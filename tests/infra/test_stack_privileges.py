@@ -54,6 +54,8 @@ WRITES = {
     "ResumeJob": {"jobs/"},
     "ResolveReview": {"review/"},
 }
+VERSIONS = {"BuildManifest": {"inbox/"}, "DiscoverBackfill": {"landing/films/"}}
+"""What is read as the version that an event or a listing named."""
 TAGS = {"BuildManifest": {"inbox/"}}
 """What others wrote."""
 CLAIMS_RECORDS = {"PlanAttempt", "SubmitShard", "AnswerShard", "ReconcileShard", "SealJob"}
@@ -156,6 +158,7 @@ def test_no_role_has_a_managed_policy(template: Mapping[str, Any]) -> None:
 def test_a_function_reads_and_writes_only_its_prefixes(template: Mapping[str, Any], name: str) -> None:
     assert _prefixes(template, name, "s3:GetObject") == READS[name]
     assert _prefixes(template, name, "s3:PutObject") == WRITES[name]
+    assert _prefixes(template, name, "s3:GetObjectVersion") == VERSIONS.get(name, set())
     tagged = TAGS.get(name, set())
     assert _prefixes(template, name, "s3:PutObjectTagging") == WRITES[name] | tagged
     assert _prefixes(template, name, "s3:PutObjectVersionTagging") == tagged
@@ -199,8 +202,10 @@ def test_a_function_has_the_few_other_actions_that_it_needs(template: Mapping[st
     assert ("states:SendTaskSuccess" in actions) == (name == "ApproveCanary")
     assert ("sqs:SendMessage" in actions) == (name in CALLED_BY_EVENTS)
     assert ("dynamodb:DeleteItem" in actions) == (name in HOLDS_QUOTA)
+    assert any(action.startswith("dynamodb:") for action in actions) == (name != "PublishShard")
     assert not actions & {
         "dynamodb:Scan",
+        "dynamodb:UpdateItem",
         "lambda:InvokeFunction",
         "secretsmanager:PutSecretValue",
     }

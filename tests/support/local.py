@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from infra.local import emulator, loopback, stack
 from infra.local.stack import LocalStatus
+from tests.support.recorder import sitecustomize as recorder
 
 
 @contextmanager
@@ -39,11 +42,27 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def calls_dir(state_dir: Path) -> Path:
+    """Where the functions of the stack in `state_dir` write down what they ask of AWS."""
+    return state_dir.with_suffix(".calls")
+
+
+@contextmanager
+def recording(calls: Path) -> Iterator[None]:
+    """An emulator that is started in this block gives its functions the recorder."""
+    calls.mkdir(parents=True, exist_ok=True)
+    environment = emulator.environment
+    more = {"PYTHONPATH": str(Path(recorder.__file__).parent), recorder.DIRECTORY: str(calls)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulator, "environment", lambda config: {**environment(config), **more})
+        yield
+
+
 @contextmanager
 def shared_stack(state_dir: Path, *, scenario: str) -> Iterator[LocalStatus]:
     """The local stack in `state_dir`, up for as long as any process is in this block."""
     users = state_dir.with_suffix(".users")
-    with locked(state_dir.with_suffix(".lock")):
+    with locked(state_dir.with_suffix(".lock")), recording(calls_dir(state_dir)):
         _rewrite(users, add=True)
         status = stack.up(state_dir, scenario=scenario)
     try:
