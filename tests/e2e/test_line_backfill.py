@@ -131,5 +131,5 @@ def test_given_a_prefix_where_the_pipeline_writes_when_asked_then_it_is_refused_
 ) -> None:
     reply = line.invoke("DiscoverBackfillFunction", {**request(tenant), "prefix": f"results/{tenant}/"})
     assert reply["errorType"] == "BadInput"
-    assert "where the pipeline itself writes" in reply["errorMessage"]
+    assert "what the pipeline itself writes" in reply["errorMessage"]
     assert line.jobs(tenant) == []
