@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import zstandard
 from msgspec.structs import replace
 
 from tallybatch import wiring
@@ -14,11 +16,13 @@ from tallybatch.domain.errors import ObjectDamaged, Retryable
 from tallybatch.domain.lifecycle import JobState, SubmissionState
 from tallybatch.domain.outcomes import OutcomeClass, RecordResult
 from tallybatch.domain.rows import AcceptedAnswer
+from tallybatch.domain.shards import read_zstd_lines
 from tallybatch.domain.spec import Spec
 from tallybatch.ports import ProviderFormat
 from tallybatch.steps import reconcile_shard
 from tallybatch.steps.outcome_files import FRAME_LINES, fetch_accepted, read_outcomes, read_placed
-from tests.support.films import films, results, scenario, spec, tokens_of
+from tests.support.films import results, scenario, tokens_of
+from tests.support.one_shard import planned, row
 from tests.support.pipeline import Pipeline
 
 RECORDS = 2 * FRAME_LINES + 88
@@ -64,21 +68,23 @@ def reconcile(pipeline: Pipeline, item: ShardItem, **other: Any) -> dict[str, in
     return reconcile_shard.run(item, reconcile_shard.Ports(**{**ports, **other}))
 
 
-def concluded(pipeline: Pipeline, **faults: Any) -> tuple[ShardItem, str, bytes]:
-    """A shard whose outcome object was written, and not one answer accepted; the object's key and bytes."""
-    scenario(pipeline.simulator.control, **faults)
-    pipeline.push_spec(spec())
-    job_key = pipeline.drop(films(RECORDS))["job_key"]
-    (item,) = pipeline.items(pipeline.plan(JobInput(tenant="acme", job_key=job_key, bucket="bucket")))
+def collected(pipeline: Pipeline, records: int) -> ShardItem:
+    """A shard whose results are there, and nothing concluded of them."""
+    item = planned(pipeline, records)
     pipeline.submit(item)
     pipeline.wait(60)
     pipeline.poll(item)
     pipeline.collect(item)
+    return item
+
+
+def concluded(pipeline: Pipeline, **faults: Any) -> tuple[ShardItem, str, bytes]:
+    """A shard whose outcome object was written, and not one answer accepted; the object's key and bytes."""
+    scenario(pipeline.simulator.control, **faults)
+    item = collected(pipeline, RECORDS)
     with pytest.raises(Retryable):
         reconcile(pipeline, item, ledger=Dying(pipeline.ledger))
-    row = pipeline.ledger.submission(job_key, 1, item.shard_id)
-    assert row is not None
-    key = pipeline.keys(pipeline.job(job_key)).outcomes(1, row.submission_key)
+    key = pipeline.keys(pipeline.job(item.job_key)).outcomes(1, row(pipeline, item).submission_key)
     return item, key, pipeline.objects.get(key)
 
 
@@ -91,9 +97,8 @@ def test_given_an_outcome_object_when_newer_code_would_conclude_otherwise_then_t
 
     assert counts == {"succeeded": RECORDS - 1, "retryable": 1}
     assert pipeline.objects.get(key) == body
-    row = pipeline.ledger.submission(item.job_key, 1, item.shard_id)
-    assert row is not None
-    assert (row.state, row.outcomes_key, row.counts) == (SubmissionState.RECONCILED, key, counts)
+    done = row(pipeline, item)
+    assert (done.state, done.outcomes_key, done.counts) == (SubmissionState.RECONCILED, key, counts)
     pipeline.work(JobInput(tenant="acme", job_key=item.job_key, bucket="bucket"))
     job = pipeline.job(item.job_key)
     assert (job.state, len(results(pipeline.objects, job))) == (JobState.COMPLETED, RECORDS)
@@ -147,3 +152,18 @@ def test_given_an_object_that_breaks_off_when_read_with_places_then_it_is_damage
     pipeline.objects.put(key, body[:-cut])
     with pytest.raises(ObjectDamaged, match="breaks off"):
         list(read_placed(pipeline.objects, key))
+
+
+def test_given_a_shard_that_names_a_record_twice_when_reconciled_then_nothing_is_concluded_of_it(
+    pipeline: Pipeline,
+) -> None:
+    """No shard of ours does: answers would go to the wrong records from there on."""
+    item = collected(pipeline, 4)
+    key = pipeline.keys(pipeline.job(item.job_key)).shard(item.shard_sha256)
+    lines = list(read_zstd_lines(io.BytesIO(pipeline.objects.get(key))))
+    body = b"".join(line + b"\n" for line in [lines[0], *lines])
+    pipeline.objects.put(key, zstandard.ZstdCompressor().compress(body))
+
+    with pytest.raises(ValueError, match="shorter"):
+        reconcile(pipeline, item)
+    assert row(pipeline, item).state is SubmissionState.COLLECTED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, starmap
 
 import msgspec
 from msgspec.structs import replace
@@ -228,7 +228,8 @@ def _conclude(
             return builder.waiting(record, excluded[record.record_id].owner)
         return builder.returned(record, back)
 
-    outcomes = map(outcome_of if excluded else builder.returned, records, tally.returned())
+    pairs = zip(records, tally.returned(), strict=True)
+    outcomes = starmap(outcome_of if excluded else builder.returned, pairs)
     file = OutcomeFile()
     told = _Told()
     accepted: list[str] = []
