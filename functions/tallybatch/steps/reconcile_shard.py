@@ -21,7 +21,6 @@ from tallybatch.domain.quality import UNFIT
 from tallybatch.domain.records import ShardRecord
 from tallybatch.domain.retries import FINAL, RetryPolicy
 from tallybatch.domain.rows import NOBODY, AcceptedAnswer, RecordClaim, Submission
-from tallybatch.domain.shard_records import read_records
 from tallybatch.domain.tally import ShardTally, Tallied
 from tallybatch.ports import META, Clock, Formats, Ledger, Objects
 from tallybatch.steps.collect_shard import GHOST, ghost_prefix
@@ -29,7 +28,7 @@ from tallybatch.steps.job_context import JobContext, load_job
 from tallybatch.steps.outcome_files import FRAME_LINES, OutcomeFile, Placed, fetch_accepted, read_placed
 from tallybatch.steps.outcome_rows import UNKNOWN_CODE, RecordOutcomes, price_of
 from tallybatch.steps.raw_channels import read_channel, read_ghost
-from tallybatch.steps.submission_input import Excluded, read_excluded
+from tallybatch.steps.submission_input import Excluded, read_excluded, shard_records
 from tallybatch.steps.transitions import change_submission
 
 _ACCEPT_BATCH = 1000
@@ -60,8 +59,7 @@ def run(item: ShardItem, ports: Ports) -> dict[str, int]:
             do="poll and collect first",
         )
     context = load_job(ports.objects, item.tenant, item.job_key).for_target(row.provider, row.model)
-    with ports.objects.open(context.keys.shard(item.shard_sha256)) as stream:
-        records = read_records(stream)
+    records = list(shard_records(ports.objects, context, item.shard_sha256))
     key = context.keys.outcomes(item.attempt, row.submission_key)
     concluded = ports.objects.head(key) is not None
     tally = _tally(row, records, context, ports, concluded=concluded)

@@ -87,8 +87,7 @@ class SubmissionInput:
 
 def shard_records(objects: Objects, context: JobContext, sha256: str) -> Iterator[ShardRecord]:
     with objects.open(context.keys.shard(sha256)) as stream:
-        for line in read_zstd_lines(stream):
-            yield decode_record(line)
+        yield from map(decode_record, read_zstd_lines(stream))
 
 
 def read_excluded(objects: Objects, key: str) -> dict[str, Excluded]:
