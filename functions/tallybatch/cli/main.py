@@ -151,6 +151,7 @@ def _commands() -> dict[str, EntryPoint]:
     return {command.name: command for command in [*plugged_in, *own]}
 
 
+@cache
 def _loaded(command: EntryPoint) -> Command:
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     try:

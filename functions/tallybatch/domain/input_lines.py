@@ -70,9 +70,9 @@ def decode_objects(lines: Sequence[bytes]) -> list[dict[str, Any]]:
 
 def read_keys(values: Sequence[Any]) -> list[str]:
     """`read_key` of each. Raises `LineRefused`."""
-    if set(map(type, values)) == {str} and all(values) and all(map(str.isprintable, values)):  # noqa: SIM102
-        if max(map(len, values)) <= MAX_KEY_LENGTH:
-            return list(values)
+    strings = set(map(type, values)) == {str}
+    if strings and all(values) and all(map(str.isprintable, values)) and max(map(len, values)) <= MAX_KEY_LENGTH:
+        return list(values)
     return list(map(read_key, values))
 
 

@@ -58,8 +58,10 @@ class ShardTally:
     def believe(self, told: Mapping[str, int]) -> None:
         """Where the provider counts the whole job's tokens (`told`, else empty), and what we know of is all of them,
         lines of unknown ids are no executions of their own, whatever their bytes."""
-        known = total_usage(self._known) if told else Usage()
-        if told and told.get("input", 0) <= known.input and told.get("output", 0) <= known.output:
+        if not told:
+            return
+        known = total_usage(self._known)
+        if told.get("input", 0) <= known.input and told.get("output", 0) <= known.output:
             self._strangers.clear()
 
     @property

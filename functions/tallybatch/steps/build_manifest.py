@@ -285,11 +285,12 @@ def _reopened(job: Job, drop: Drop, golden_sha256: str, now: float) -> Job | Non
 def _dropped_again(job: Job, drop: Drop) -> Job | None:
     """A file that becomes again what it was, of all states of it this one is the newest now; or another file of the
     same content."""
-    places = _places(drop, job)
-    if job.cancel_requested_at or (not _is_later(drop, job) and places == job.places):
+    if job.cancel_requested_at:
         return None
-    seen = (drop.version, drop.info.last_modified) if _is_later(drop, job) else (job.drop, job.dropped_at)
-    return replace(job, drop=seen[0], dropped_at=seen[1], places=places)
+    again = replace(job, places=_places(drop, job))
+    if _is_later(drop, job):
+        again = replace(again, drop=drop.version, dropped_at=drop.info.last_modified)
+    return again if again != job else None
 
 
 def _places(drop: Drop, job: Job) -> dict[str, float]:
