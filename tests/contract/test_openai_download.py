@@ -13,7 +13,6 @@ import pytest
 
 from tallybatch.adapters.providers.openai import OpenAIApi
 from tallybatch.domain.errors import ProviderRefused, ProviderUnavailable, ResultsGone
-from tallybatch.domain.lines import CHUNK_BYTES
 from tests.support.loopback import Loopback, Reply, Request, error_reply, json_reply, serving
 
 _random = random.Random(7)
@@ -61,12 +60,12 @@ def read(server: Loopback) -> bytes:
 NO_RECORD = json_reply({"id": "file-o"})
 
 
-def test_given_a_file_when_read_then_its_bytes_in_even_chunks() -> None:
+def test_given_a_file_when_read_then_its_bytes_in_chunks_of_a_mebibyte() -> None:
     ranges, serve = file_server(lambda _, request: part(request))
     with serving(serve) as server:
         chunks = [*api(server).download("file-o")]
     assert b"".join(chunks) == FILE
-    assert [len(chunk) for chunk in chunks[:-1]] == [CHUNK_BYTES] * (len(chunks) - 1)
+    assert [len(chunk) for chunk in chunks[:-1]] == [1 << 20] * (len(chunks) - 1)
     assert ranges == [""]
 
 

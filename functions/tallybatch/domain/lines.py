@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from itertools import chain
 
-CHUNK_BYTES = 1 << 17
-"""Small enough that what is made of a chunk stays in the processor's cache."""
+CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 17
+"""To read at once in the record loop: small enough that what is made of it stays in the processor's cache."""
 BOM = b"\xef\xbb\xbf"
 """A byte order mark in UTF-8."""
 

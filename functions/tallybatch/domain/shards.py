@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from tallybatch.domain.lines import CHUNK_BYTES, newline_split
+from tallybatch.domain.lines import BLOCK_BYTES, newline_split
 
 ZSTD_LEVEL = 1
 BYTES_PER_TOKEN = 4
@@ -123,4 +123,4 @@ class ShardWriter:
 def read_zstd_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Lines of a zstd object of one or many frames, in constant memory."""
     with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as reader:
-        yield from newline_split(iter(lambda: reader.read(CHUNK_BYTES), b""))
+        yield from newline_split(iter(lambda: reader.read(BLOCK_BYTES), b""))

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from tallybatch.domain.lines import CHUNK_BYTES
+from tallybatch.domain.lines import BLOCK_BYTES
 from tallybatch.domain.preparation import BrokenFile
 
 _GZIP = 31
@@ -39,7 +39,7 @@ class SourceStream:
         return self._gunzip() if self._gzipped else self._stored()
 
     def _stored(self) -> Iterator[bytes]:
-        while chunk := self._stream.read(CHUNK_BYTES):
+        while chunk := self._stream.read(BLOCK_BYTES):
             self._hash.update(chunk)
             self._head = (self._head + chunk[:2])[:2]
             self.size += len(chunk)
@@ -57,7 +57,7 @@ class SourceStream:
                         break
                     member = zlib.decompressobj(_GZIP)
                 try:
-                    plain = member.decompress(data, CHUNK_BYTES)
+                    plain = member.decompress(data, BLOCK_BYTES)
                 except zlib.error:
                     reason = "the gzip stream is damaged here, or something follows its end"
                     raise self._broken("damaged_gzip", reason) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 
-from tallybatch.domain.lines import CHUNK_BYTES, newline_split
+from tallybatch.domain.lines import BLOCK_BYTES, newline_split
 from tallybatch.domain.outcomes import RawRef
 from tallybatch.domain.tally import ShardTally
 from tallybatch.ports import Objects, ProviderFormat
@@ -17,7 +17,7 @@ def read_channel(key: str, tally: ShardTally, provider_format: ProviderFormat, o
     uri, parse, add = objects.uri(key), provider_format.parse, tally.add
     offset = 0
     with objects.open(key) as stream:
-        for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")):
+        for line in newline_split(iter(lambda: stream.read(BLOCK_BYTES), b"")):
             try:
                 result = parse(line)
             except ValueError:
@@ -35,7 +35,7 @@ def read_ghost(
     """Add what a duplicate provider job answered. A line that cannot be read tells nothing of its bill."""
     uri, offset = objects.uri(key), 0
     with objects.open(key) as stream:
-        for line in newline_split(iter(lambda: stream.read(CHUNK_BYTES), b"")):
+        for line in newline_split(iter(lambda: stream.read(BLOCK_BYTES), b"")):
             with suppress(ValueError):
                 result = provider_format.parse(line)
                 tally.add_ghost(result, RawRef(uri, offset, len(line), sha256(line).hexdigest()), provider_job_id)

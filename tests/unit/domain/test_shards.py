@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallybatch.domain.identity import input_manifest_hash
-from tallybatch.domain.lines import CHUNK_BYTES
+from tallybatch.domain.lines import BLOCK_BYTES
 from tallybatch.domain.outcomes import Used
 from tallybatch.domain.records import ShardRecord, decode_record, encode_record
 from tallybatch.domain.shards import ShardFile, ShardLimits, ShardWriter, read_zstd_lines
@@ -143,7 +143,7 @@ def test_given_an_object_of_many_frames_when_read_then_all_lines_come_and_the_bl
 
 INPUTS = st.one_of(
     st.dictionaries(st.text(max_size=5), st.text(max_size=40), max_size=3),
-    st.builds(lambda size: {"plot": "é\u2028\n" * size}, st.integers(0, CHUNK_BYTES // 3)),
+    st.builds(lambda size: {"plot": "é\u2028\n" * size}, st.integers(0, BLOCK_BYTES // 3)),
 )
 SHARD_RECORDS = st.lists(
     st.builds(
